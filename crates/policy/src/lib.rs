@@ -1,1 +1,68 @@
-//! placeholder
+//! The words of Pinfold: what may be asked (modes, policies, guarantees), what is answered (argv, reports,
+//! outcomes, errors with stable codes), and how both look as JSON and as text for a model.
+//!
+//! Everything here is a value or a pure function of values. What must not enter: a system call, a file, a
+//! clock, an environment variable, a thread, `async`, a condition on the operating system, or the name of a
+//! program that is to be started. A line that needs one of these belongs to `providers`, `launcher`, `fence`
+//! or `session`.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`mode`] | how much a command may write |
+//! | [`policy`] | a mode with its roots, carried by every call |
+//! | [`argv`] | the command to start instead of the caller's, and its strict wire form |
+//! | [`guarantee`] | the closed list of promises, and how strongly one is kept |
+//! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
+//! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
+//! | [`signal`] | signal numbers and names |
+//! | [`error`] | every refusal, its code and its text |
+//! | [`launcher_stage`] | where the launcher stopped, and what to do about it |
+//! | [`classification`] | the in-band fallback: telling runner failure, denial and ordinary failure by text |
+//! | [`dialect`] | each backend's texts for it |
+//! | [`escalation`] | the ladder to a wider mode and the order of its checks |
+//! | [`markers`] | the lines that a model reads around a command's output |
+//! | [`quote`] | paths and bytes made safe for a terminal |
+//!
+//! Two of our own documents bind this crate: the interface facts that must be exact (`CONTRACT.md` of the
+//! design material) and `docs/launcher.md` for the launcher's stages.
+//!
+//! Wire forms are of two kinds. What a consumer hands to a program ([`policy`], [`argv`]) is strict: unknown
+//! fields are refused and text that is not UTF-8 is an error. What a person reads ([`report`], [`outcome`])
+//! never fails to serialise: bytes that are not UTF-8 appear as `\xHH`.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[macro_use]
+mod closed;
+mod wire;
+
+pub mod argv;
+pub mod classification;
+pub mod dialect;
+pub mod error;
+pub mod escalation;
+pub mod guarantee;
+pub mod launcher_stage;
+pub mod markers;
+pub mod mode;
+pub mod outcome;
+pub mod policy;
+pub mod quote;
+pub mod report;
+pub mod signal;
+
+pub use argv::{ConfinedArgv, Enforcement, RunnerFailureRule, validate_command};
+pub use classification::{Classification, classify};
+pub use closed::UnknownWord;
+pub use dialect::Dialect;
+pub use error::{
+    BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError,
+};
+pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
+pub use launcher_stage::LauncherStage;
+pub use mode::{ConfinedMode, SandboxMode};
+pub use outcome::{Denial, DenialEvidence, Ending, Outcome, StatusEvidence, Stop, Verdict};
+pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
+pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempView};
+pub use signal::Signal;
