@@ -1,0 +1,248 @@
+//! The command itself: its working directory, its environment, and the exec.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU8, Ordering};
+
+use linux_raw_sys::general as g;
+
+use crate::capabilities;
+use crate::errno::Errno;
+use crate::failure::{Context, Failure};
+use crate::landlock;
+use crate::seccomp;
+use crate::spec::{Choice, Plan, Wall};
+use crate::status::{Line, Status};
+use crate::streams::Pumps;
+use crate::sys::{self, Signals, Stat, Text, Vector};
+
+/// The working directory, by path and by identity.
+pub(crate) struct Directory {
+    path: &'static CStr,
+    identity: Stat,
+}
+
+impl Directory {
+    /// Looks at the directory outside, before any wall stands.
+    pub(crate) fn find(plan: &Plan) -> Result<Option<Self>, Failure> {
+        let path = match plan.directory {
+            Some(path) => path,
+            // Without a new mount tree the directory that we are in is the right one already.
+            None if plan.wall == Wall::Landlock => return Ok(None),
+            None => {
+                let buffer = sys::allocate(g::PATH_MAX as usize).or_fail("cwd", "no memory")?;
+                sys::working_directory(buffer).or_fail("cwd", "the working directory has no path (was it removed?)")?
+            }
+        };
+        let fd = sys::open(sys::CWD, path, g::O_PATH | g::O_DIRECTORY, 0)
+            .or_fail("cwd", "cannot open the working directory")
+            .map_err(|failure| failure.of(path))?;
+        let identity = sys::fstat(fd).or_fail("cwd", "cannot examine the working directory")?;
+        sys::close(fd);
+        Ok(Some(Self { path, identity }))
+    }
+
+    /// Enters it inside.
+    ///
+    /// SECURITY: the directory that we came from lies on the host's writable mount; staying in it would keep every
+    /// relative path writable. And a path can mean another directory inside, such as an empty private one.
+    fn enter(&self) -> Result<(), Failure> {
+        sys::change_directory(self.path)
+            .or_fail("cwd", "cannot enter the working directory inside the sandbox:")
+            .map_err(|failure| failure.of(self.path))?;
+        let here = sys::open(sys::CWD, c".", g::O_PATH | g::O_DIRECTORY, 0).and_then(sys::fstat);
+        if here.or_fail("cwd", "cannot examine the working directory")?.same_file(&self.identity) {
+            Ok(())
+        } else {
+            Err(Failure::new("cwd-changed", "inside the sandbox another directory has the path").of(self.path))
+        }
+    }
+}
+
+/// How far the process that becomes the command has come; its parent reads it.
+#[derive(Default)]
+pub(crate) struct Progress(AtomicU8);
+
+impl Progress {
+    const EXECUTING: u8 = 1;
+    const FAILED: u8 = 2;
+
+    /// True if the command was executed, to be asked after exec or exit.
+    pub(crate) fn was_executed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::EXECUTING
+    }
+}
+
+/// Everything that the process needs that becomes the command.
+pub(crate) struct Command {
+    pub(crate) plan: Plan,
+    pub(crate) status: Status,
+    pub(crate) pumps: Pumps,
+    pub(crate) directory: Option<Directory>,
+    pub(crate) progress: Progress,
+    /// The limit on open files to restore, if it was raised.
+    pub(crate) files_limit: Option<(u64, u64)>,
+}
+
+impl Command {
+    /// Raises the walls around this process and executes the command; or executes nothing, says why, and exits.
+    pub(crate) fn become_it(&self) -> ! {
+        let refused = match self.confine() {
+            Ok(()) => self.execute(),
+            Err(failure) => Refused::Setup(failure),
+        };
+        self.progress.0.store(Progress::FAILED, Ordering::Relaxed);
+        match refused {
+            Refused::Exec(errno) => self.exec_failed(errno),
+            Refused::Setup(failure) => {
+                self.status.setup_failed(&failure);
+                sys::exit(125)
+            }
+        }
+    }
+
+    /// The walls of one process, in the order in which they stand.
+    fn confine(&self) -> Result<(), Failure> {
+        let plan = &self.plan;
+        // 1. A session of its own: no controlling terminal. It fails where this process leads a group already (a shell
+        //    with job control started it in place); there TIOCSTI is the filter's business alone.
+        if sys::setsid().is_err() && plan.wall == Wall::Namespace {
+            return Err(Failure::new("supervisor", "cannot start a session"));
+        }
+        // 2. Standard streams.
+        self.pumps.install()?;
+        // 3. No privileges, ever again.
+        capabilities::give_up()?;
+        // 4. What may be changed.
+        let abi = if plan.landlock > 0 { landlock::restrict(plan)? } else { 0 };
+        // 5. Which system calls there are.
+        seccomp::restrict(plan)?;
+        // 6. Where it starts.
+        if let Some(directory) = &self.directory {
+            directory.enter()?;
+        }
+        // 7. Every wall stands.
+        let mut line = Line::new();
+        line.text("confined landlock=").number(abi.into()).text(" namespaces=");
+        line.text(if plan.wall == Wall::Namespace { "user,mount,pid,ipc,uts" } else { "none" }).text(" seccomp=1");
+        self.status.send(&mut line);
+        Ok(())
+    }
+
+    /// Executes the command; returns only if that was refused.
+    fn execute(&self) -> Refused {
+        let prepare = || {
+            let environment = environment(&self.plan).or_fail("supervisor", "no memory")?;
+            if let Some(limit) = self.files_limit {
+                sys::set_limit(g::RLIMIT_NOFILE, limit)
+                    .or_fail("supervisor", "cannot restore the limit on open files")?;
+            }
+            sys::block(Signals::NONE).or_fail("supervisor", "cannot unblock signals")?;
+            Ok(environment)
+        };
+        match prepare() {
+            Ok(environment) => {
+                self.progress.0.store(Progress::EXECUTING, Ordering::Relaxed);
+                Refused::Exec(execute_in_path(self.plan.command, self.path(), &environment))
+            }
+            Err(failure) => Refused::Setup(failure),
+        }
+    }
+
+    /// The value of PATH as the command will see it.
+    fn path(&self) -> &'static [u8] {
+        let mut value = environment_value(self.plan.environment, b"PATH");
+        for choice in self.plan.choices() {
+            match choice {
+                Choice::Set(text) => value = text.to_bytes().strip_prefix(b"PATH=").or(value),
+                Choice::Unset(name) if name == c"PATH" => value = None,
+                _ => {}
+            }
+        }
+        value.unwrap_or(DEFAULT_PATH)
+    }
+
+    fn exec_failed(&self, errno: Errno) -> ! {
+        self.status.send(Line::new().text("exec-failed ").number(errno.0.into()));
+        let mut line = Line::new();
+        line.text("pinfold-run: cannot execute ");
+        if let Some(name) = self.plan.command.first() {
+            line.escaped(name.as_cstr());
+        }
+        // Standard error may be closed or full; there is nowhere else to say so.
+        let _ = line.text(": ").text(errno.text()).send(2);
+        sys::exit(if matches!(errno, Errno::NOENT | Errno::NOTDIR) { 127 } else { 126 })
+    }
+}
+
+enum Refused {
+    Setup(Failure),
+    Exec(Errno),
+}
+
+/// Where programs are looked for without PATH: what execvp(3) of the C libraries does, less the current directory.
+const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/bin:/usr/bin";
+
+/// The environment of the command: the caller's, with the plan's changes.
+fn environment(plan: &Plan) -> Result<Vector, Errno> {
+    let changes = || plan.choices().filter(|choice| matches!(choice, Choice::Set(_) | Choice::Unset(_)));
+    let count = changes().count();
+    if count == 0 {
+        return Ok(Vector::of_stack(plan.environment));
+    }
+    let name = |text: &CStr, of: &CStr| {
+        let (text, of) = (text.to_bytes(), of.to_bytes());
+        let length = of.iter().position(|byte| *byte == b'=').unwrap_or(of.len());
+        text.get(..length) == of.get(..length) && text.get(length).is_none_or(|byte| *byte == b'=')
+    };
+    let replaced =
+        |text: &CStr| changes().any(|choice| matches!(choice, Choice::Set(by) | Choice::Unset(by) if name(text, by)));
+    let kept = plan.environment.iter().copied().filter(|text| !replaced(text.as_cstr()));
+    let set = changes().filter_map(|choice| if let Choice::Set(text) = choice { Some(Text::from(text)) } else { None });
+    Vector::collect(kept.chain(set), plan.environment.len() + count)
+}
+
+/// Returns the value of an environment variable.
+pub(crate) fn environment_value(environment: &'static [Text], name: &[u8]) -> Option<&'static [u8]> {
+    environment.iter().find_map(|text| text.as_cstr().to_bytes().strip_prefix(name)?.strip_prefix(b"="))
+}
+
+/// Executes a command as execvp(3) does, but never hands a file without a known format to a shell; returns the error.
+pub(crate) fn execute_in_path(command: &'static [Text], path: &[u8], environment: &Vector) -> Errno {
+    let Some(name) = command.first().map(|name| name.as_cstr()) else { return Errno::NOENT };
+    let arguments = Vector::of_stack(command);
+    if name.is_empty() {
+        return Errno::NOENT;
+    }
+    if name.to_bytes().contains(&b'/') {
+        return sys::execve(name, &arguments, environment);
+    }
+    let mut result = Errno::NOENT;
+    let mut buffer = [0_u8; g::PATH_MAX as usize];
+    for directory in path.split(|byte| *byte == b':') {
+        // An empty element means the working directory, as it always did.
+        let directory = if directory.is_empty() { b"." } else { directory };
+        let length = directory.len() + 1 + name.count_bytes();
+        let Some(file) = buffer.get_mut(..=length) else {
+            result = Errno::NAMETOOLONG;
+            continue;
+        };
+        file[..directory.len()].copy_from_slice(directory);
+        file[directory.len()] = b'/';
+        file[directory.len() + 1..length].copy_from_slice(name.to_bytes());
+        file[length] = 0;
+        let Ok(file) = CStr::from_bytes_with_nul(file) else { continue };
+        match sys::execve(file, &arguments, environment) {
+            Errno::NOENT | Errno::NOTDIR | Errno::NODEV | Errno::STALE => {}
+            // There is such a file, and another directory may have one that can be executed; or the directory itself
+            // cannot be searched, and says nothing about the file.
+            Errno::ACCES => {
+                if let Ok(fd) = sys::open(sys::CWD, file, g::O_PATH, 0) {
+                    sys::close(fd);
+                    result = Errno::ACCES;
+                }
+            }
+            errno => return errno,
+        }
+    }
+    result
+}

@@ -1,0 +1,151 @@
+//! The Landlock wall: what may be changed below which path, and nothing else (landlock(7)).
+//!
+//! Handled is every right whose use changes something, and every scope. Reading and executing are not handled: no
+//! plan forbids them, and a handled right is paid for at each open. What Landlock has no right for (metadata, pathname
+//! sockets before ABI 9) is another wall's business, or nobody's, and the provider says so.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::{general as g, landlock as ll};
+
+use crate::errno::Errno;
+use crate::failure::{Context, Failure};
+use crate::spec::{Plan, Wall};
+use crate::sys::{self, LandlockRules};
+
+const SCOPES: u64 = (ll::LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | ll::LANDLOCK_SCOPE_SIGNAL) as u64;
+
+/// All file rights that ABI `abi` knows.
+pub(crate) const fn file_rights(abi: u32) -> u64 {
+    let mut rights = (ll::LANDLOCK_ACCESS_FS_REFER - 1) as u64;
+    if abi >= 2 {
+        rights |= ll::LANDLOCK_ACCESS_FS_REFER as u64;
+    }
+    if abi >= 3 {
+        rights |= ll::LANDLOCK_ACCESS_FS_TRUNCATE as u64;
+    }
+    if abi >= 5 {
+        rights |= ll::LANDLOCK_ACCESS_FS_IOCTL_DEV as u64;
+    }
+    rights
+}
+
+pub(crate) const READ_RIGHTS: u64 =
+    (ll::LANDLOCK_ACCESS_FS_EXECUTE | ll::LANDLOCK_ACCESS_FS_READ_FILE | ll::LANDLOCK_ACCESS_FS_READ_DIR) as u64;
+
+/// The rights that make sense on something that is not a directory; the kernel refuses others there.
+pub(crate) const FILE_ONLY_RIGHTS: u64 = (ll::LANDLOCK_ACCESS_FS_EXECUTE
+    | ll::LANDLOCK_ACCESS_FS_READ_FILE
+    | ll::LANDLOCK_ACCESS_FS_WRITE_FILE
+    | ll::LANDLOCK_ACCESS_FS_TRUNCATE
+    | ll::LANDLOCK_ACCESS_FS_IOCTL_DEV) as u64;
+
+/// Device nodes that every mode may write to: sinks, sources, and what a new terminal is made of.
+const DEVICES: [&CStr; 7] =
+    [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty", c"/dev/ptmx"];
+
+/// Major device numbers of terminals (`Documentation/admin-guide/devices.txt`): virtual consoles and serial lines, the
+/// slaves of pseudo-terminals.
+const TERMINAL_MAJORS: [u64; 9] = [4, 136, 137, 138, 139, 140, 141, 142, 143];
+
+/// Returns the ABI of the running kernel if it is at least the required one.
+pub(crate) fn check(required: u32) -> Result<u32, Failure> {
+    let abi = sys::landlock_abi().or_fail("landlock-unsupported", "this kernel does not offer Landlock")?;
+    if abi < required {
+        return Err(Failure::new("landlock-unsupported", "this kernel's Landlock is older than the plan asks for"));
+    }
+    Ok(abi)
+}
+
+/// Builds the ruleset, applies it to this process, and returns the ABI that was used.
+pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
+    let abi = check(plan.landlock)?;
+    let handled = file_rights(abi) & !READ_RIGHTS;
+    let scoped = if abi >= 6 { SCOPES } else { 0 };
+    let rules = LandlockRules { file_system: handled, network: 0, scoped };
+    let members = match abi {
+        ..4 => 1,
+        4..6 => 2,
+        6.. => 3,
+    };
+    let ruleset = sys::landlock_ruleset(&rules, members).or_fail("landlock", "cannot create the ruleset")?;
+    for root in plan.writable_roots() {
+        let fd = open_rule(root.path)?;
+        if plan.wall == Wall::Landlock {
+            check_root(fd, &root)?;
+        }
+        allow(ruleset, fd, handled, root.path)?;
+    }
+    for path in plan.private_directories() {
+        allow(ruleset, open_rule(path)?, handled, path)?;
+    }
+    if plan.shm {
+        allow(ruleset, open_rule(c"/dev/shm")?, handled, c"/dev/shm")?;
+    }
+    for path in DEVICES {
+        match sys::open(sys::CWD, path, g::O_PATH, 0) {
+            Ok(fd) => allow(ruleset, fd, handled & FILE_ONLY_RIGHTS, path)?,
+            // A host without this node does without it inside, too.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno).or_fail("landlock-rule", "cannot open").map_err(|it| it.of(path)),
+        }
+    }
+    let terminals = handled & FILE_ONLY_RIGHTS;
+    if let Ok(fd) = sys::open(sys::CWD, c"/dev/pts", g::O_PATH | g::O_DIRECTORY, 0) {
+        allow(ruleset, fd, terminals, c"/dev/pts")?;
+    }
+    for stream in 0..3 {
+        // `echo > /dev/stderr` opens a terminal that was passed on by its path.
+        if sys::fstat(stream).is_ok_and(|stat| stat.is(g::S_IFCHR) && TERMINAL_MAJORS.contains(&(stat.special >> 8))) {
+            sys::landlock_allow(ruleset, terminals, stream)
+                .or_fail("landlock-rule", "cannot allow a standard stream")?;
+        }
+    }
+    sys::landlock_restrict(ruleset).or_fail("landlock", "cannot apply the ruleset")?;
+    sys::close(ruleset);
+    Ok(abi)
+}
+
+/// A root is granted by identity: what lies at the path now must be what the provider saw.
+fn check_root(fd: i32, root: &crate::spec::Root) -> Result<(), Failure> {
+    let stat = sys::fstat(fd).or_fail("root-open", "cannot examine the writable root")?;
+    if stat.is(g::S_IFDIR) && (stat.device, stat.inode) == (root.device, root.inode) {
+        Ok(())
+    } else {
+        Err(Failure::new("root-changed", "another file is now at the path of the writable root").of(root.path))
+    }
+}
+
+fn open_rule(path: &'static CStr) -> Result<i32, Failure> {
+    sys::open(sys::CWD, path, g::O_PATH | g::O_NOFOLLOW, 0)
+        .or_fail("landlock-rule", "cannot open")
+        .map_err(|failure| failure.of(path))
+}
+
+fn allow(ruleset: i32, fd: i32, rights: u64, path: &'static CStr) -> Result<(), Failure> {
+    sys::landlock_allow(ruleset, rights, fd)
+        .or_fail("landlock-rule", "cannot allow writing below")
+        .map_err(|failure| failure.of(path))?;
+    sys::close(fd);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_abi_adds_its_rights() {
+        assert_eq!(file_rights(1), 0x1fff);
+        assert_eq!(file_rights(2), 0x3fff);
+        assert_eq!(file_rights(3), 0x7fff);
+        assert_eq!(file_rights(4), 0x7fff);
+        assert_eq!(file_rights(5), 0xffff);
+        assert_eq!(file_rights(7), 0xffff);
+    }
+
+    #[test]
+    fn every_right_that_writes_is_handled() {
+        assert_eq!(file_rights(5) & !READ_RIGHTS, 0xffff & !0b1101);
+    }
+}

@@ -1,0 +1,174 @@
+//! The mount wall: the whole tree read-only, and the few places that are not (mount_namespaces(7)).
+//!
+//! Runs as the first process of new user, mount and PID namespaces. The order matters: what stays writable is cloned
+//! before the tree becomes read-only and attached after, so that no moment and no path leads around it.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general as g;
+
+use crate::errno::Errno;
+use crate::failure::{Context, Failure};
+use crate::spec::{Plan, Root};
+use crate::status::Line;
+use crate::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
+
+/// Nodes of `/dev` that the command has.
+const DEVICES: [&CStr; 6] = [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
+
+const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
+    (c"/proc/self/fd", c"/dev/fd"),
+    (c"/proc/self/fd/0", c"/dev/stdin"),
+    (c"/proc/self/fd/1", c"/dev/stdout"),
+    (c"/proc/self/fd/2", c"/dev/stderr"),
+    (c"pts/ptmx", c"/dev/ptmx"),
+];
+
+/// Maps our own user and group, and no other, to themselves (user_namespaces(7)).
+pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
+    write_file(c"/proc/self/setgroups", Line::new().text("deny"))?;
+    write_file(c"/proc/self/uid_map", Line::new().number(user.into()).text(" ").number(user.into()).text(" 1"))?;
+    write_file(c"/proc/self/gid_map", Line::new().number(group.into()).text(" ").number(group.into()).text(" 1"))
+}
+
+fn write_file(path: &'static CStr, line: &mut Line) -> Result<(), Failure> {
+    let mut write = || {
+        let fd = sys::open(sys::CWD, path, g::O_WRONLY, 0)?;
+        line.send(fd)?;
+        sys::close(fd);
+        Ok(())
+    };
+    write().or_fail("id-map", "cannot write").map_err(|failure| failure.of(path))
+}
+
+/// Builds the tree. The process must be PID 1 of its namespace, with every capability in its user namespace.
+pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
+    let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
+    for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
+        *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
+    }
+    let mut devices = [0; DEVICES.len()];
+    for (tree, path) in devices.iter_mut().zip(DEVICES) {
+        *tree = clone_device(path).or_fail("mount-dev", "cannot clone").map_err(|failure| failure.of(path))?;
+    }
+
+    // SECURITY: from here on nothing in the tree is writable, also what the host mounts later: the mounts are private.
+    let sealed = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+    sys::restrict_mount(sys::CWD, c"/", true, sealed)
+        .or_fail("mount-read-only", "cannot make the file system read-only")?;
+
+    // Modes below are meant literally.
+    let umask = sys::set_umask(0);
+    for path in plan.private_directories() {
+        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV, c"mode=1777")
+            .or_fail("mount-private", "cannot mount a private directory over")
+            .map_err(|failure| failure.of(path))?;
+    }
+    build_devices(plan, &devices)?;
+    // A read-only procfs has neither /proc/sys nor anything else that user id 0 could write; it shows our PID
+    // namespace only. The kernel refuses it where the host's /proc is partly hidden.
+    sys::mount(c"proc", c"/proc", g::MS_RDONLY | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"")
+        .or_fail("mount-proc", "cannot mount /proc")?;
+    sys::set_umask(0o022);
+    for (tree, root) in trees.iter().zip(plan.writable_roots()) {
+        attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
+        sys::close(*tree);
+    }
+    sys::set_umask(umask);
+    Ok(())
+}
+
+/// Opens a writable root, checks that it is the one that was meant, and clones it while it is writable.
+fn clone_root(root: &Root) -> Result<i32, Failure> {
+    // RACE: between the caller's look at the path and ours, confined code of an earlier call may have put a link or
+    // another directory there; the identity decides, and what was opened is what gets mounted.
+    let fd = sys::open(sys::CWD, root.path, g::O_PATH | g::O_DIRECTORY | g::O_NOFOLLOW, 0)
+        .or_fail("root-open", "cannot open the writable root")?;
+    check_identity(fd, root)?;
+    let tree = sys::clone_tree(fd, c"", true).or_fail("root-open", "cannot clone the writable root")?;
+    sys::close(fd);
+    sys::restrict_mount(tree, c"", true, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+        .or_fail("root-open", "cannot restrict the writable root")?;
+    Ok(tree)
+}
+
+fn check_identity(fd: i32, root: &Root) -> Result<(), Failure> {
+    let stat = sys::fstat(fd).or_fail("root-open", "cannot examine the writable root")?;
+    if (stat.device, stat.inode) == (root.device, root.inode) {
+        Ok(())
+    } else {
+        Err(Failure::new("root-changed", "another directory is now at the path of the writable root"))
+    }
+}
+
+/// Attaches a writable root at its own path; below a private directory the path is made first.
+fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
+    let open = || sys::open(sys::CWD, root.path, g::O_PATH | g::O_DIRECTORY | g::O_NOFOLLOW, 0);
+    let target = match open() {
+        Ok(fd) => {
+            check_identity(fd, root)?;
+            fd
+        }
+        // The only writable places by now are the private directories and roots attached before.
+        Err(Errno::NOENT) => {
+            make_path(root.path)?;
+            open().or_fail("mount-root", "cannot open the writable root inside")?
+        }
+        Err(errno) => return Err(errno).or_fail("mount-root", "cannot open the writable root inside"),
+    };
+    sys::attach_tree(tree, target).or_fail("mount-root", "cannot mount the writable root")?;
+    sys::close(target);
+    Ok(())
+}
+
+/// Makes a directory and those above it.
+fn make_path(path: &'static CStr) -> Result<(), Failure> {
+    let mut buffer = [0_u8; g::PATH_MAX as usize];
+    let bytes = path.to_bytes();
+    if bytes.len() >= buffer.len() {
+        return Err(Failure::new("mount-root", "the path is too long"));
+    }
+    for end in 1..=bytes.len() {
+        if end < bytes.len() && bytes[end] != b'/' {
+            continue;
+        }
+        buffer[..end].copy_from_slice(&bytes[..end]);
+        buffer[end] = 0;
+        let prefix = CStr::from_bytes_until_nul(&buffer).map_err(|_| Failure::new("mount-root", "not a path"))?;
+        match sys::make_directory(prefix, 0o755) {
+            Ok(()) | Err(Errno::EXIST | Errno::ROFS) => {}
+            Err(errno) => return Err(errno).or_fail("mount-root", "cannot make the way to the writable root"),
+        }
+    }
+    Ok(())
+}
+
+fn clone_device(path: &CStr) -> Result<i32, Errno> {
+    let tree = sys::clone_tree(sys::CWD, path, false)?;
+    // A device takes writes on a read-only mount, but its mode and owner do not change there.
+    sys::restrict_mount(tree, c"", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
+    Ok(tree)
+}
+
+fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<(), Failure> {
+    let build = || {
+        sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
+        for (tree, path) in devices.iter().zip(DEVICES) {
+            let place = sys::open(sys::CWD, path, g::O_CREAT | g::O_EXCL | g::O_RDONLY | g::O_NOFOLLOW, 0o444)?;
+            sys::attach_tree(*tree, place)?;
+            sys::close(place);
+            sys::close(*tree);
+        }
+        for (target, path) in DEVICE_LINKS {
+            sys::make_symlink(target, path)?;
+        }
+        sys::make_directory(c"/dev/pts", 0o755)?;
+        sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;
+        sys::make_directory(c"/dev/shm", 0o1777)?;
+        if plan.shm {
+            sys::mount(c"tmpfs", c"/dev/shm", g::MS_NOSUID | g::MS_NODEV, c"mode=1777")?;
+        }
+        sys::restrict_mount(sys::CWD, c"/dev", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)
+    };
+    build().or_fail("mount-dev", "cannot build /dev")
+}

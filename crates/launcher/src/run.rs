@@ -1,0 +1,90 @@
+//! `pinfold-run`, from its first instruction to the exec, in order of time. The numbers are those of `docs/launcher.md`.
+
+use linux_raw_sys::general as g;
+use linux_raw_sys::prctl as p;
+
+use crate::canary;
+use crate::command::{Command, Directory, Progress};
+use crate::descriptors;
+use crate::entry::Start;
+use crate::failure::{Context, Failure};
+use crate::spec::{self, Plan, Wall};
+use crate::status::{Line, Status};
+use crate::streams::Pumps;
+use crate::supervise;
+use crate::sys;
+
+/// Runs the program.
+pub fn main(start: Start) -> ! {
+    if let [_, option] = start.arguments
+        && option.as_cstr() == c"--version"
+    {
+        let _ = Line::new().text("pinfold-run ").text(env!("CARGO_PKG_VERSION")).text(" (spec 1)").send(1);
+        sys::exit(0);
+    }
+    if let [_, option, granted, denied] = start.arguments
+        && option.as_cstr() == c"--canary"
+    {
+        canary::act(granted.as_cstr(), denied.as_cstr());
+    }
+    let mut status = Status(None);
+    match prepare(start, &mut status) {
+        // 8. Either we become the command, or we stay beside it.
+        Ok(command) if needs_supervision(&command) => supervise::run(command),
+        Ok(command) => command.become_it(),
+        Err(failure) => {
+            status.setup_failed(&failure);
+            sys::exit(125)
+        }
+    }
+}
+
+fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
+    // 1. Descriptors 0, 1, 2 exist, so that nothing below takes their place.
+    descriptors::occupy_standard_streams()?;
+    // 2. The plan, and where to report.
+    let plan = spec::read(start)?;
+    *status = descriptors::open_status(&plan)?;
+    // 3. Nothing else that the caller had open.
+    descriptors::close_all(3, [status.0, None])?;
+    // 4. No signal setting of the caller's.
+    descriptors::reset_signals();
+    // 5. Standard streams mean their redirection and nothing beyond it.
+    let pumps = Pumps::prepare()?;
+    // 6. The working directory, by identity.
+    let directory = Directory::find(&plan)?;
+    // 7. Room for one descriptor per root.
+    let files_limit = raise_files_limit(&plan)?;
+    if plan.die_with_parent {
+        sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;
+    }
+    Ok(Command { plan, status: *status, pumps, directory, progress: Progress::default(), files_limit })
+}
+
+fn needs_supervision(command: &Command) -> bool {
+    command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle()
+}
+
+/// Raises the limit on open files if the roots need it; returns what to restore before the command runs.
+fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
+    let needed = plan.roots as u64 + 64;
+    let (soft, hard) = sys::open_files_limit().or_fail("descriptors", "cannot read the limit on open files")?;
+    if plan.wall == Wall::Landlock || needed <= soft {
+        return Ok(None);
+    }
+    if needed > hard {
+        return Err(Failure::new(
+            "descriptors",
+            "more writable roots than the limit on open files (ulimit -Hn) allows",
+        ));
+    }
+    sys::set_limit(g::RLIMIT_NOFILE, (needed, hard)).or_fail("descriptors", "cannot raise the limit on open files")?;
+    Ok(Some((soft, hard)))
+}
+
+/// Ends a launcher that met its own mistake.
+#[doc(hidden)]
+pub fn die_of_panic() -> ! {
+    let _ = Line::new().text("pinfold-run: internal error; nothing was executed").send(2);
+    sys::exit(125)
+}

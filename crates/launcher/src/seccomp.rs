@@ -1,0 +1,349 @@
+//! The seccomp wall: system calls that could raise the power of the command again, or that no other wall governs.
+//!
+//! The filter is assembled when the launcher is compiled, from the tables below. A call of a foreign ABI ends the
+//! process: its numbers mean other calls (seccomp(2), "Caveats"). A number that this file does not know is answered
+//! with ENOSYS, as an older kernel would, so that no future call is open by default.
+
+use linux_raw_sys::{general as g, ioctl as i, net as n};
+
+use crate::failure::{Context, Failure};
+use crate::spec::Plan;
+use crate::sys::{self, Instruction};
+
+/// Refused with EPERM whatever the arguments.
+const DENIED: &[u32] = &[
+    // The mount tree.
+    g::__NR_mount,
+    g::__NR_umount2,
+    g::__NR_pivot_root,
+    g::__NR_chroot,
+    g::__NR_open_tree,
+    g::__NR_move_mount,
+    g::__NR_fsopen,
+    g::__NR_fsconfig,
+    g::__NR_fsmount,
+    g::__NR_fspick,
+    g::__NR_mount_setattr,
+    // Namespaces of others.
+    g::__NR_setns,
+    // Files by handle, watches that can block others, kernel-side writers.
+    g::__NR_open_by_handle_at,
+    g::__NR_fanotify_init,
+    g::__NR_fanotify_mark,
+    g::__NR_acct,
+    g::__NR_quotactl,
+    g::__NR_quotactl_fd,
+    g::__NR_swapon,
+    g::__NR_swapoff,
+    // Keys outlive and cross the walls.
+    g::__NR_add_key,
+    g::__NR_request_key,
+    g::__NR_keyctl,
+    // Kernel code and its observation.
+    g::__NR_bpf,
+    g::__NR_perf_event_open,
+    g::__NR_userfaultfd,
+    g::__NR_init_module,
+    g::__NR_finit_module,
+    g::__NR_delete_module,
+    g::__NR_kexec_load,
+    g::__NR_kexec_file_load,
+    g::__NR_reboot,
+    g::__NR_iopl,
+    g::__NR_ioperm,
+    g::__NR_syslog,
+    g::__NR_vhangup,
+    g::__NR_lookup_dcookie,
+    // Clock and names of the machine.
+    g::__NR_settimeofday,
+    g::__NR_clock_settime,
+    g::__NR_sethostname,
+    g::__NR_setdomainname,
+];
+
+/// Answered with ENOSYS: programs then use a call that a filter can look into, or do without.
+const ABSENT: &[u32] = &[
+    g::__NR_clone3,
+    g::__NR_io_uring_setup,
+    g::__NR_io_uring_enter,
+    g::__NR_io_uring_register,
+    g::__NR_open_tree_attr,
+];
+
+/// Calls that change metadata: refused with EPERM where no mount tree governs them and nothing is writable.
+const METADATA: &[u32] = &[
+    g::__NR_chmod,
+    g::__NR_fchmod,
+    g::__NR_fchmodat,
+    g::__NR_fchmodat2,
+    g::__NR_chown,
+    g::__NR_fchown,
+    g::__NR_lchown,
+    g::__NR_fchownat,
+    g::__NR_utime,
+    g::__NR_utimes,
+    g::__NR_futimesat,
+    g::__NR_utimensat,
+    g::__NR_setxattr,
+    g::__NR_lsetxattr,
+    g::__NR_fsetxattr,
+    g::__NR_setxattrat,
+    g::__NR_removexattr,
+    g::__NR_lremovexattr,
+    g::__NR_fremovexattr,
+    g::__NR_removexattrat,
+    g::__NR_file_setattr,
+];
+
+/// Requests of ioctl(2) that push input into a terminal, or change what stands behind one (EPERM).
+const DENIED_IOCTLS: &[u32] = &[i::TIOCSTI, i::TIOCLINUX, i::TIOCSETD, i::TIOCCONS];
+
+/// Requests of ioctl(2) that change metadata. FS_IOC_SETVERSION and FS_IOC_SETFLAGS have two widths.
+const METADATA_IOCTLS: &[u32] = &[
+    0x4008_6602,
+    0x4004_6602, // FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS
+    0x4008_7602,
+    0x4004_7602, // FS_IOC_SETVERSION, FS_IOC32_SETVERSION
+    0x401c_5820, // FS_IOC_FSSETXATTR
+    0x4080_6685, // FS_IOC_ENABLE_VERITY
+    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
+    0x4100_9432, // FS_IOC_SETFSLABEL
+];
+
+/// Address families of socket(2) that stay open; every other is refused with EPERM.
+const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET];
+
+/// Flags of clone(2) and unshare(2) that make a new namespace.
+const NEW_NAMESPACES: u32 = g::CLONE_NEWNS
+    | g::CLONE_NEWCGROUP
+    | g::CLONE_NEWUTS
+    | g::CLONE_NEWIPC
+    | g::CLONE_NEWUSER
+    | g::CLONE_NEWPID
+    | g::CLONE_NEWNET;
+
+/// CLONE_NEWTIME: in the flags of clone(2) these bits are part of the exit signal, so only unshare(2) takes it.
+const NEW_TIME: u32 = g::CLONE_NEWTIME;
+
+/// The newest call that this file was written with.
+const NEWEST: u32 = g::__NR_file_setattr;
+
+const ARCHITECTURE: u32 = 0xc000_003e; // AUDIT_ARCH_X86_64
+const FOREIGN_NUMBERS: u32 = 0x4000_0000; // __X32_SYSCALL_BIT
+
+const ALLOW: u32 = 0x7fff_0000;
+const KILL: u32 = 0x8000_0000; // SECCOMP_RET_KILL_PROCESS
+const fn answer(errno: u32) -> u32 {
+    0x0005_0000 | errno
+}
+const REFUSE: u32 = answer(linux_raw_sys::errno::EPERM);
+const MISSING: u32 = answer(linux_raw_sys::errno::ENOSYS);
+
+// Offsets in struct seccomp_data; a 64-bit argument is two words, the low one first. The kernel looks at the low word
+// of the arguments that are checked here (int or unsigned int in the signature of the call), and so does the filter.
+const NUMBER: u32 = 0;
+const ARCH: u32 = 4;
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+// Classic BPF.
+const LOAD: u16 = 0x20;
+const JUMP_EQUAL: u16 = 0x15;
+const JUMP_ABOVE: u16 = 0x25;
+const JUMP_BITS: u16 = 0x45;
+const RETURN: u16 = 0x06;
+
+/// A program under construction.
+struct Assembler<const N: usize> {
+    code: [Instruction; N],
+    length: usize,
+}
+
+impl<const N: usize> Assembler<N> {
+    const fn push(mut self, code: u16, value: u32, if_true: u8, if_false: u8) -> Self {
+        self.code[self.length] = Instruction { code, if_true, if_false, value };
+        self.length += 1;
+        self
+    }
+
+    const fn give(self, value: u32) -> Self {
+        self.push(RETURN, value, 0, 0)
+    }
+
+    /// Answers `value` if the loaded word is one of `numbers`.
+    const fn give_if_any(mut self, numbers: &[u32], value: u32) -> Self {
+        let mut index = 0;
+        while index < numbers.len() {
+            self = self.push(JUMP_EQUAL, numbers[index], 0, 1).give(value);
+            index += 1;
+        }
+        self
+    }
+
+    /// Looks into argument `index` of call `number`: any bit of `bits` set gives EPERM, else the call is allowed.
+    const fn refuse_bits(self, number: u32, index: u32, bits: u32) -> Self {
+        self.push(JUMP_EQUAL, number, 0, 4)
+            .push(LOAD, argument(index), 0, 0)
+            .push(JUMP_BITS, bits, 0, 1)
+            .give(REFUSE)
+            .give(ALLOW)
+    }
+
+    /// Looks into argument `index` of call `number`: one of `listed` gives `then`, anything else `otherwise`.
+    const fn decide(mut self, number: u32, index: u32, listed: &[u32], then: u32, otherwise: u32) -> Self {
+        let skip = listed.len() * 2 + 2;
+        assert!(skip < 256);
+        self = self.push(JUMP_EQUAL, number, 0, skip as u8).push(LOAD, argument(index), 0, 0);
+        self.give_if_any(listed, then).give(otherwise)
+    }
+}
+
+const fn assemble<const N: usize>(metadata: bool, ioctls: &[u32]) -> Assembler<N> {
+    let mut program = Assembler { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; N], length: 0 }
+        .push(LOAD, ARCH, 0, 0)
+        .push(JUMP_EQUAL, ARCHITECTURE, 1, 0)
+        .give(KILL)
+        .push(LOAD, NUMBER, 0, 0)
+        .push(JUMP_BITS, FOREIGN_NUMBERS, 0, 1)
+        .give(KILL)
+        .decide(g::__NR_ioctl, 1, ioctls, REFUSE, ALLOW)
+        .refuse_bits(g::__NR_clone, 0, NEW_NAMESPACES)
+        .decide(g::__NR_socket, 0, FAMILIES, ALLOW, REFUSE)
+        .decide(g::__NR_socketpair, 0, FAMILIES, ALLOW, REFUSE)
+        .refuse_bits(g::__NR_unshare, 0, NEW_NAMESPACES | NEW_TIME)
+        .give_if_any(DENIED, REFUSE)
+        .give_if_any(ABSENT, MISSING);
+    if metadata {
+        program = program.give_if_any(METADATA, REFUSE);
+    }
+    program.push(JUMP_ABOVE, NEWEST, 0, 1).give(MISSING).give(ALLOW)
+}
+
+const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
+    let mut all = [0; N];
+    let mut index = 0;
+    while index < N {
+        all[index] = if index < one.len() { one[index] } else { other[index - one.len()] };
+        index += 1;
+    }
+    all
+}
+
+const ALL_IOCTLS: [u32; DENIED_IOCTLS.len() + METADATA_IOCTLS.len()] = concatenate(DENIED_IOCTLS, METADATA_IOCTLS);
+const LENGTH: usize = assemble::<1024>(false, DENIED_IOCTLS).length;
+const LENGTH_METADATA: usize = assemble::<1024>(true, &ALL_IOCTLS).length;
+static FILTER: [Instruction; LENGTH] = assemble::<LENGTH>(false, DENIED_IOCTLS).code;
+static FILTER_METADATA: [Instruction; LENGTH_METADATA] = assemble::<LENGTH_METADATA>(true, &ALL_IOCTLS).code;
+
+/// Installs the filter. `no_new_privs` must be set.
+pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
+    let program: &'static [Instruction] = if plan.deny_metadata { &FILTER_METADATA } else { &FILTER };
+    sys::seccomp_filter(program).or_fail("seccomp", "cannot install the system call filter")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a filter as the kernel would, on one call.
+    fn verdict(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+        let word = |offset: u32| match offset {
+            NUMBER => number,
+            ARCH => architecture,
+            _ => {
+                let argument = arguments[(offset as usize - 16) / 8];
+                if offset % 8 == 0 { argument as u32 } else { (argument >> 32) as u32 }
+            }
+        };
+        let (mut at, mut loaded) = (0, 0);
+        loop {
+            let instruction = program[at];
+            at += 1;
+            let holds = match instruction.code {
+                LOAD => {
+                    loaded = word(instruction.value);
+                    continue;
+                }
+                RETURN => return instruction.value,
+                JUMP_EQUAL => loaded == instruction.value,
+                JUMP_ABOVE => loaded > instruction.value,
+                JUMP_BITS => loaded & instruction.value != 0,
+                other => panic!("unknown instruction {other:#x}"),
+            };
+            at += usize::from(if holds { instruction.if_true } else { instruction.if_false });
+        }
+    }
+
+    fn of(number: u32, arguments: [u64; 6]) -> u32 {
+        let verdict_of = verdict(&FILTER, ARCHITECTURE, number, arguments);
+        assert_eq!(verdict_of, verdict(&FILTER_METADATA, ARCHITECTURE, number, arguments));
+        verdict_of
+    }
+
+    #[test]
+    fn every_listed_call_is_answered_as_its_table_says() {
+        for number in DENIED {
+            assert_eq!(of(*number, [0; 6]), REFUSE, "{number}");
+        }
+        for number in ABSENT {
+            assert_eq!(of(*number, [0; 6]), MISSING, "{number}");
+        }
+        for number in METADATA {
+            assert_eq!(verdict(&FILTER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
+            assert_eq!(verdict(&FILTER_METADATA, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
+        }
+    }
+
+    #[test]
+    fn ordinary_calls_are_allowed() {
+        for number in
+            [g::__NR_read, g::__NR_openat, g::__NR_execve, g::__NR_ptrace, g::__NR_kill, g::__NR_landlock_restrict_self]
+        {
+            assert_eq!(of(number, [0; 6]), ALLOW, "{number}");
+        }
+    }
+
+    #[test]
+    fn foreign_abis_end_the_process() {
+        assert_eq!(verdict(&FILTER, 0x4000_0003, g::__NR_read, [0; 6]), KILL);
+        assert_eq!(verdict(&FILTER, ARCHITECTURE, FOREIGN_NUMBERS | g::__NR_read, [0; 6]), KILL);
+    }
+
+    #[test]
+    fn calls_newer_than_the_table_do_not_exist() {
+        assert_eq!(verdict(&FILTER, ARCHITECTURE, NEWEST, [0; 6]), ALLOW);
+        assert_eq!(of(NEWEST + 1, [0; 6]), MISSING);
+        assert_eq!(of(900, [0; 6]), MISSING);
+    }
+
+    #[test]
+    fn new_namespaces_are_refused_and_threads_are_not() {
+        for flag in [g::CLONE_NEWUSER, g::CLONE_NEWNS, g::CLONE_NEWPID, g::CLONE_NEWNET, g::CLONE_NEWCGROUP] {
+            assert_eq!(of(g::__NR_clone, [u64::from(flag | g::SIGCHLD), 0, 0, 0, 0, 0]), REFUSE);
+            assert_eq!(of(g::__NR_unshare, [flag.into(), 0, 0, 0, 0, 0]), REFUSE);
+        }
+        let thread = g::CLONE_VM | g::CLONE_FS | g::CLONE_FILES | g::CLONE_SIGHAND | g::CLONE_THREAD;
+        assert_eq!(of(g::__NR_clone, [thread.into(), 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(of(g::__NR_unshare, [g::CLONE_FILES.into(), 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(of(g::__NR_unshare, [g::CLONE_NEWTIME.into(), 0, 0, 0, 0, 0]), REFUSE);
+    }
+
+    #[test]
+    fn terminal_input_is_refused_whatever_the_upper_half_of_the_argument_holds() {
+        for request in DENIED_IOCTLS {
+            assert_eq!(of(g::__NR_ioctl, [0, (*request).into(), 0, 0, 0, 0]), REFUSE);
+            assert_eq!(of(g::__NR_ioctl, [0, u64::from(*request) | (7 << 32), 0, 0, 0, 0]), REFUSE);
+        }
+        assert_eq!(of(g::__NR_ioctl, [0, i::TCGETS.into(), 0, 0, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn only_listed_socket_families_are_open() {
+        assert_eq!(of(g::__NR_socket, [u64::from(n::AF_INET6), 1, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(of(g::__NR_socketpair, [u64::from(n::AF_UNIX), 1, 0, 0, 0, 0]), ALLOW);
+        for family in [38, 40, 44] {
+            assert_eq!(of(g::__NR_socket, [family, 1, 0, 0, 0, 0]), REFUSE);
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The plan: which walls to raise, as words (`docs/launcher.md` is the grammar). Parses; does nothing.
+
+use core::ffi::CStr;
+
+use linux_raw_sys::general as g;
+
+use crate::entry::Start;
+use crate::errno::Errno;
+use crate::failure::{Context, Failure};
+use crate::sys::{self, Text};
+use crate::words::{Words, number};
+
+/// The largest plan that is read from a descriptor or a file, in bytes.
+const MAX_PLAN_BYTES: usize = 16 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wall {
+    Namespace,
+    Landlock,
+}
+
+/// A directory that stays writable, and the identity that it must have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Root {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) path: &'static CStr,
+}
+
+/// One word of the grammar with its values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Choice {
+    Wall(Wall),
+    Landlock(u32),
+    Write(Root),
+    Private(&'static CStr),
+    Shm,
+    DenyMetadata,
+    Directory(&'static CStr),
+    Set(&'static CStr),
+    Unset(&'static CStr),
+    Supervise,
+    DieWithParent,
+    StatusDescriptor(i32),
+    StatusFile(&'static CStr),
+    FromDescriptor(i32),
+    FromFile(&'static CStr),
+    /// `--`: the command follows.
+    End,
+}
+
+/// What to do, and what to execute.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) wall: Wall,
+    /// The Landlock ABI that is required; 0 for none.
+    pub(crate) landlock: u32,
+    pub(crate) shm: bool,
+    pub(crate) deny_metadata: bool,
+    pub(crate) directory: Option<&'static CStr>,
+    pub(crate) supervise: bool,
+    pub(crate) die_with_parent: bool,
+    pub(crate) status_descriptor: Option<i32>,
+    pub(crate) status_file: Option<&'static CStr>,
+    /// How many writable roots there are.
+    pub(crate) roots: usize,
+    /// The command and its arguments; never empty.
+    pub(crate) command: &'static [Text],
+    pub(crate) environment: &'static [Text],
+    words: Words,
+}
+
+impl Plan {
+    /// The choices in the order in which they were written.
+    pub(crate) fn choices(&self) -> impl Iterator<Item = Choice> + use<> {
+        let mut words = self.words;
+        core::iter::from_fn(move || next_choice(&mut words).ok().flatten().filter(|choice| *choice != Choice::End))
+    }
+
+    pub(crate) fn writable_roots(&self) -> impl Iterator<Item = Root> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Write(root) = choice { Some(root) } else { None })
+    }
+
+    pub(crate) fn private_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Private(path) = choice { Some(path) } else { None })
+    }
+}
+
+fn usage(what: &'static str) -> Failure {
+    Failure::new("usage", what)
+}
+
+/// Reads the plan of this process from its arguments, or from where they say.
+pub(crate) fn read(start: Start) -> Result<Plan, Failure> {
+    let mut words = Words::Arguments(start.arguments.get(1..).unwrap_or_default());
+    if words.next() != Some(c"--spec") {
+        return Err(usage("the first argument must be --spec (see docs/launcher.md)"));
+    }
+    match words.next() {
+        Some(version) if version == c"1" => {}
+        Some(version) => return Err(Failure::new("spec", "this launcher reads version 1, not").of(version)),
+        None => return Err(usage("--spec needs a version")),
+    }
+    let mut options = words;
+    let elsewhere = match next_choice(&mut words)? {
+        Some(Choice::FromDescriptor(descriptor)) => Some(load(descriptor)?),
+        Some(Choice::FromFile(path)) => {
+            let fd = sys::open(sys::CWD, path, g::O_RDONLY | g::O_NOFOLLOW | g::O_NONBLOCK, 0)
+                .or_fail("spec", "cannot open the plan")
+                .map_err(|failure| failure.of(path))?;
+            check_plan_file(fd).map_err(|failure| failure.of(path))?;
+            Some(load(fd)?)
+        }
+        _ => None,
+    };
+    if let Some(block) = elsewhere {
+        if next_choice(&mut words)? != Some(Choice::End) {
+            return Err(usage("--from-fd and --from-file stand alone before --"));
+        }
+        options = Words::Block(block);
+    } else {
+        words = options;
+        while !matches!(next_choice(&mut words)?, Some(Choice::End) | None) {}
+    }
+    let Words::Arguments(command) = words else { return Err(usage("no command")) };
+    assemble(options, command, start.environment)
+}
+
+/// Collects the choices and checks that they make sense together.
+fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]) -> Result<Plan, Failure> {
+    let mut wall = None;
+    let mut landlock = None;
+    let mut plan = Plan {
+        wall: Wall::Namespace,
+        landlock: 0,
+        shm: false,
+        deny_metadata: false,
+        directory: None,
+        supervise: false,
+        die_with_parent: false,
+        status_descriptor: None,
+        status_file: None,
+        roots: 0,
+        command,
+        environment,
+        words,
+    };
+    let mut rest = words;
+    while let Some(choice) = next_choice(&mut rest)? {
+        let twice = match choice {
+            Choice::Wall(value) => wall.replace(value).is_some(),
+            Choice::Landlock(value) => landlock.replace(value).is_some(),
+            Choice::Write(_) => {
+                plan.roots += 1;
+                false
+            }
+            Choice::Shm => core::mem::replace(&mut plan.shm, true),
+            Choice::DenyMetadata => core::mem::replace(&mut plan.deny_metadata, true),
+            Choice::Directory(path) => plan.directory.replace(path).is_some(),
+            Choice::Supervise => core::mem::replace(&mut plan.supervise, true),
+            Choice::DieWithParent => core::mem::replace(&mut plan.die_with_parent, true),
+            Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
+            Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
+            Choice::Private(_) | Choice::Set(_) | Choice::Unset(_) => false,
+            Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
+            Choice::End => break,
+        };
+        if twice {
+            return Err(usage("an option that may stand once stands twice, or two exclude each other"));
+        }
+    }
+    plan.wall = wall.ok_or(usage("--wall is required"))?;
+    plan.landlock = landlock.ok_or(usage("--landlock is required"))?;
+    if plan.wall == Wall::Landlock && plan.landlock == 0 {
+        return Err(usage("--wall landlock needs --landlock 1 or more"));
+    }
+    if plan.wall == Wall::Landlock && (plan.shm || plan.private_directories().next().is_some()) {
+        return Err(usage("--private and --shm need --wall namespace"));
+    }
+    if command.is_empty() {
+        return Err(usage("missing `-- COMMAND`"));
+    }
+    Ok(plan)
+}
+
+/// Takes the next option and its values; `None` at the end of the list.
+fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
+    let Some(word) = words.next() else { return Ok(None) };
+    let mut value = || words.next().ok_or(usage("an option lacks its value:").of(word));
+    let absolute = |path: &'static CStr| {
+        if path.to_bytes().starts_with(b"/") { Ok(path) } else { Err(usage("not an absolute path:").of(path)) }
+    };
+    let descriptor = |text: &'static CStr| {
+        number(text.to_bytes())
+            .and_then(|fd| i32::try_from(fd).ok())
+            .filter(|fd| *fd > 2)
+            .ok_or(usage("not a descriptor above 2:").of(text))
+    };
+    Ok(Some(match word.to_bytes() {
+        b"--" => Choice::End,
+        b"--wall" => match value()?.to_bytes() {
+            b"namespace" => Choice::Wall(Wall::Namespace),
+            b"landlock" => Choice::Wall(Wall::Landlock),
+            _ => return Err(usage("--wall is namespace or landlock")),
+        },
+        b"--landlock" => {
+            let text = value()?;
+            let abi = number(text.to_bytes()).and_then(|abi| u32::try_from(abi).ok());
+            Choice::Landlock(abi.ok_or(usage("not a Landlock ABI:").of(text))?)
+        }
+        b"--write" => {
+            let identity = value()?;
+            let (device, inode) =
+                device_and_inode(identity.to_bytes()).ok_or(usage("not DEVICE:INODE:").of(identity))?;
+            Choice::Write(Root { device, inode, path: absolute(value()?)? })
+        }
+        b"--private" => Choice::Private(absolute(value()?)?),
+        b"--shm" => Choice::Shm,
+        b"--deny-metadata" => Choice::DenyMetadata,
+        b"--cwd" => Choice::Directory(absolute(value()?)?),
+        b"--set" => {
+            let text = value()?;
+            match text.to_bytes().iter().position(|byte| *byte == b'=') {
+                Some(1..) => Choice::Set(text),
+                _ => return Err(usage("not NAME=VALUE:").of(text)),
+            }
+        }
+        b"--unset" => Choice::Unset(value()?),
+        b"--supervise" => Choice::Supervise,
+        b"--die-with-parent" => Choice::DieWithParent,
+        b"--status-fd" => Choice::StatusDescriptor(descriptor(value()?)?),
+        b"--status-file" => Choice::StatusFile(absolute(value()?)?),
+        b"--from-fd" => Choice::FromDescriptor(descriptor(value()?)?),
+        b"--from-file" => Choice::FromFile(absolute(value()?)?),
+        _ => return Err(usage("unknown argument:").of(word)),
+    }))
+}
+
+fn device_and_inode(text: &[u8]) -> Option<(u64, u64)> {
+    let colon = text.iter().position(|byte| *byte == b':')?;
+    Some((number(text.get(..colon)?)?, number(text.get(colon + 1..)?)?))
+}
+
+/// A plan decides what is writable: nobody but the caller and root may be able to have written it.
+fn check_plan_file(fd: i32) -> Result<(), Failure> {
+    let stat = sys::fstat(fd).or_fail("spec", "cannot examine the plan")?;
+    let trusted = stat.owner == 0 || stat.owner == sys::effective_ids().0;
+    if stat.is(g::S_IFREG) && trusted && stat.mode & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(Failure::new("spec", "the plan must be a regular file of the caller's that nobody else can write"))
+    }
+}
+
+/// Reads a plan to its end and closes the descriptor.
+fn load(fd: i32) -> Result<&'static [u8], Failure> {
+    let expected = sys::fstat(fd).or_fail("spec", "cannot examine the plan")?.size as usize;
+    let mut memory = sys::allocate(expected.clamp(64 << 10, MAX_PLAN_BYTES) + 1).or_fail("spec", "no memory")?;
+    let mut length = 0;
+    loop {
+        match sys::read(fd, &mut memory[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno).or_fail("spec", "cannot read the plan"),
+        }
+        if length > MAX_PLAN_BYTES {
+            return Err(Failure::new("spec", "the plan is larger than 16 MiB"));
+        }
+        if length == memory.len() {
+            // A pipe does not say how much it will give.
+            let larger = sys::allocate((length * 2).min(MAX_PLAN_BYTES + 1)).or_fail("spec", "no memory")?;
+            larger[..length].copy_from_slice(memory);
+            memory = larger;
+        }
+    }
+    sys::close(fd);
+    let plan = &memory[..length];
+    if plan.last().is_some_and(|byte| *byte != 0) {
+        return Err(Failure::new("spec", "the plan is cut off: its last word is not ended by NUL"));
+    }
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan_of(block: &'static [u8]) -> Result<Plan, Failure> {
+        assemble(Words::Block(block), Box::leak(Box::new([Text::from(c"true")])), &[])
+    }
+
+    fn refusal(block: &'static [u8]) -> &'static str {
+        plan_of(block).err().expect("the plan is refused").what
+    }
+
+    #[test]
+    fn a_plan_lists_its_roots_in_order() {
+        let plan = plan_of(
+            b"--wall\0namespace\0--landlock\x007\0--write\x001:2\0/a b\0--private\0/tmp\0--write\x003:4\0/-\n\0--shm\0",
+        )
+        .expect("valid");
+        let mut roots = plan.writable_roots();
+        assert_eq!(roots.next(), Some(Root { device: 1, inode: 2, path: c"/a b" }));
+        assert_eq!(roots.next(), Some(Root { device: 3, inode: 4, path: c"/-\n" }));
+        assert_eq!(roots.next(), None);
+        assert_eq!(plan.private_directories().next(), Some(c"/tmp"));
+        assert!(plan.shm && !plan.deny_metadata && plan.roots == 2 && plan.landlock == 7);
+    }
+
+    #[test]
+    fn a_plan_without_a_wall_or_with_none_is_refused() {
+        assert_eq!(refusal(b"--landlock\x007\0"), "--wall is required");
+        assert_eq!(refusal(b"--wall\0namespace\0"), "--landlock is required");
+        assert_eq!(refusal(b"--wall\0landlock\0--landlock\x000\0"), "--wall landlock needs --landlock 1 or more");
+        assert_eq!(refusal(b"--wall\0none\0"), "--wall is namespace or landlock");
+    }
+
+    #[test]
+    fn malformed_values_are_refused() {
+        for block in [
+            &b"--write\x001:2\0relative\0"[..],
+            b"--write\x001\0/a\0",
+            b"--write\x00:\0/a\0",
+            b"--write\x001:-2\0/a\0",
+            b"--write\x001:2\0",
+            b"--private\0tmp\0",
+            b"--set\0=x\0",
+            b"--set\0x\0",
+            b"--status-fd\x002\0",
+            b"--status-fd\x00-1\0",
+            b"--status-fd\x0099999999999\0",
+            b"--cwd\0.\0",
+            b"--what\0",
+            b"\0",
+        ] {
+            assert!(plan_of(block).is_err(), "{:?}", String::from_utf8_lossy(block));
+        }
+    }
+
+    #[test]
+    fn a_plan_in_a_block_cannot_name_another_source() {
+        assert!(plan_of(b"--from-fd\x003\0").is_err());
+        assert!(plan_of(b"--wall\0namespace\0--wall\0namespace\0").is_err());
+    }
+}

@@ -1,0 +1,304 @@
+//! The two processes that stay while the command runs: one outside that the caller knows, and, with namespaces, one
+//! inside that is PID 1 there.
+//!
+//! The outer one copies streams, forwards signals, watches the caller, and ends as the command ended. The inner one reaps
+//! orphans; when it exits, the kernel kills everything in its PID namespace, so nothing outlives the call.
+
+use linux_raw_sys::{general as g, prctl as p};
+
+use crate::command::Command;
+use crate::descriptors;
+use crate::errno::Errno;
+use crate::failure::{Context, Failure};
+use crate::mounts;
+use crate::spec::Wall;
+use crate::status::Line;
+use crate::streams;
+use crate::sys::{self, Signals};
+
+/// Room for the functions between vfork and exec.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Signals that a terminal sends to a whole group; the rest is meant for one process.
+const GROUP_SIGNALS: [u32; 7] = [g::SIGHUP, g::SIGINT, g::SIGQUIT, g::SIGTSTP, g::SIGCONT, g::SIGWINCH, g::SIGPIPE];
+
+/// How the launcher must end: a wait status.
+type WaitStatus = i32;
+
+/// Runs the command under supervision and ends as it ended.
+pub(crate) fn run(mut command: Command) -> ! {
+    let status = command.status;
+    match start(&mut command) {
+        Ok(outer) => outer.watch(command),
+        Err(failure) => {
+            status.setup_failed(&failure);
+            sys::exit(125)
+        }
+    }
+}
+
+/// The process that the caller knows.
+struct Outer {
+    /// The direct child: PID 1 of the namespace, or the command.
+    child: i32,
+    /// Where the inner process says how the command ended (without namespaces: nothing).
+    ending: Option<i32>,
+    signals: i32,
+    /// Becomes readable when the caller has ended.
+    caller: Option<i32>,
+}
+
+fn start(command: &mut Command) -> Result<Outer, Failure> {
+    let caller = watch_caller()?;
+    let signals = sys::signal_descriptor(Signals::ALL).or_fail("supervisor", "cannot watch signals")?;
+    if command.plan.wall == Wall::Landlock {
+        sys::prctl(p::PR_SET_CHILD_SUBREAPER, 1).or_fail("supervisor", "cannot adopt orphans")?;
+        // SECURITY: the command runs as the same user; it may not trace or read this process.
+        sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
+        let child = execute_beside(command)?;
+        return Ok(Outer { child, ending: None, signals, caller });
+    }
+    let (user, group) = sys::effective_ids();
+    let (ending, report) = sys::pipe().or_fail("supervisor", "cannot make a pipe")?;
+    let namespaces = g::CLONE_NEWUSER | g::CLONE_NEWNS | g::CLONE_NEWPID | g::CLONE_NEWIPC | g::CLONE_NEWUTS;
+    let child = sys::fork(namespaces).or_fail("namespaces", "cannot create namespaces")?;
+    if child == 0 {
+        sys::close(ending);
+        sys::close(signals);
+        caller.iter().for_each(|fd| sys::close(*fd));
+        be_init(command, report, user, group)
+    }
+    sys::close(report);
+    Ok(Outer { child, ending: Some(ending), signals, caller })
+}
+
+/// Returns a descriptor that becomes readable when the caller ends.
+///
+/// PR_SET_PDEATHSIG would do so when the *thread* that started us ends, which a harness with worker threads does not mean.
+fn watch_caller() -> Result<Option<i32>, Failure> {
+    let caller = sys::getppid();
+    if caller == 0 {
+        // The caller lives outside our PID namespace, as with `docker exec`.
+        sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;
+        return Ok(None);
+    }
+    let fd = match sys::pidfd_open(caller) {
+        // SINCE(Linux 5.3): pidfd_open(2); some container profiles refuse it.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;
+            None
+        }
+        Ok(fd) => Some(fd),
+        Err(_) => return Err(Failure::new("supervisor", "the caller has ended")),
+    };
+    // RACE: the caller may have ended before we looked; then somebody else is our parent by now.
+    if sys::getppid() == caller { Ok(fd) } else { Err(Failure::new("supervisor", "the caller has ended")) }
+}
+
+/// Starts the command as a child, on a stack of its own, and waits until it has executed or given up.
+fn execute_beside(command: &Command) -> Result<i32, Failure> {
+    extern "C" fn child(command: &Command) -> ! {
+        command.become_it()
+    }
+    let stack = sys::allocate(STACK_BYTES).or_fail("fork", "no memory")?;
+    let child = sys::vfork(stack, child, command).or_fail("fork", "cannot start a process")?;
+    if command.progress.was_executed() {
+        command.status.send(Line::new().text("started"));
+    }
+    Ok(child)
+}
+
+impl Outer {
+    fn watch(self, mut command: Command) -> ! {
+        command.pumps.keep_outside_only();
+        // The caller should see the end of a stream when the command closes it. Standard error stays, for our own words.
+        sys::close(0);
+        sys::close(1);
+        let ended = self.wait(&mut command);
+        if command.plan.wall == Wall::Landlock {
+            end_descendants(self.child);
+        }
+        command.pumps.drain();
+        let wait_status = self.ending.and_then(read_ending).unwrap_or(ended);
+        if command.plan.wall == Wall::Landlock && command.progress.was_executed() {
+            report_ending(&command, wait_status);
+        }
+        end_as(wait_status)
+    }
+
+    /// Serves streams and signals until the child has ended.
+    fn wait(&self, command: &mut Command) -> WaitStatus {
+        let entry = |fd: Option<i32>| g::pollfd { fd: fd.unwrap_or(-1), events: g::POLLIN as i16, revents: 0 };
+        let mut caller = self.caller;
+        loop {
+            let [input, output, error] = command.pumps.interests();
+            let mut wanted = [input, output, error, entry(Some(self.signals)), entry(caller)];
+            if sys::poll(&mut wanted).is_err() {
+                continue;
+            }
+            let ready = wanted.map(|entry| entry.revents != 0);
+            command.pumps.advance([ready[0], ready[1], ready[2]]);
+            if ready[4] {
+                // Without its caller nobody wants the command any more.
+                let _ = sys::kill(self.child, g::SIGKILL as i32);
+                caller = None;
+            }
+            if ready[3]
+                && let Some(ended) = self.take_signals()
+            {
+                return ended;
+            }
+        }
+    }
+
+    /// Forwards what was received; returns how the child ended once it has.
+    fn take_signals(&self) -> Option<WaitStatus> {
+        // struct signalfd_siginfo: 128 bytes, the signal's number first.
+        let mut info = [0_u8; 128];
+        while sys::read(self.signals, &mut info) == Ok(info.len()) {
+            let signal = u32::from_ne_bytes([info[0], info[1], info[2], info[3]]);
+            if signal != g::SIGCHLD {
+                self.forward(signal);
+                continue;
+            }
+            while let Ok((pid, status)) = sys::wait(-1, false)
+                && pid > 0
+            {
+                if pid == self.child {
+                    return Some(status);
+                }
+            }
+        }
+        None
+    }
+
+    fn forward(&self, signal: u32) {
+        // The child may have ended a moment ago.
+        let _ = match self.ending {
+            Some(_) => sys::kill(self.child, signal as i32),
+            None => deliver(self.child, signal),
+        };
+        if signal == g::SIGTSTP {
+            // A shell that waits for us should get its prompt back.
+            let _ = sys::kill(sys::getpid(), g::SIGSTOP as i32);
+        }
+    }
+}
+
+/// Gives a signal to the command, or to its whole group if a terminal would.
+fn deliver(command: i32, signal: u32) -> Result<(), Errno> {
+    let whom = if GROUP_SIGNALS.contains(&signal) { -command } else { command };
+    sys::kill(whom, signal as i32)
+}
+
+/// PID 1 of the namespaces: builds the tree, starts the command, reaps, forwards, and takes everything along when the
+/// command ends.
+fn be_init(command: &Command, report: i32, user: u32, group: u32) -> ! {
+    let outcome = prepare_inside(command, report, user, group).and_then(|()| execute_beside(command));
+    let pid = match outcome {
+        Ok(pid) => pid,
+        Err(failure) => {
+            command.status.setup_failed(&failure);
+            sys::exit(125)
+        }
+    };
+    // Whoever reads what the command writes, or writes what it reads, should see the end when the command closes it.
+    if let Err(failure) = descriptors::close_all(0, [Some(report), command.status.0]) {
+        command.status.setup_failed(&failure);
+        sys::exit(125)
+    }
+    let wait_status = loop {
+        match sys::wait_signal(Signals::ALL) {
+            Ok((g::SIGCHLD, _)) => {
+                if let Some(status) = reap_until(pid) {
+                    break status;
+                }
+            }
+            // Only the outer process has no number in here; what the command sends to PID 1 goes nowhere.
+            Ok((signal, 0)) => _ = deliver(pid, signal),
+            _ => {}
+        }
+    };
+    if command.progress.was_executed() {
+        report_ending(command, wait_status);
+    }
+    // If this write fails, the outer process is gone and so is everybody who could want to know.
+    let _ = sys::write(report, &wait_status.to_ne_bytes());
+    sys::exit(0)
+}
+
+fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Result<(), Failure> {
+    sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the outer process")?;
+    // RACE: the outer process may have ended before the line above; then nobody reads this pipe.
+    if sys::has_no_reader(report) {
+        return Err(Failure::new("supervisor", "the outer process has ended"));
+    }
+    mounts::map_ids(user, group)?;
+    // SECURITY: the command may be the same user; it may not trace PID 1 or look through its /proc entries. (Not before
+    // the line above: the files of a process that is not dumpable belong to root.)
+    sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
+    mounts::build(&command.plan)?;
+    streams::reopen_devices()
+}
+
+/// Takes the status of children that have ended; returns that of `pid` if it is among them.
+fn reap_until(pid: i32) -> Option<WaitStatus> {
+    while let Ok((ended, status)) = sys::wait(-1, false)
+        && ended > 0
+    {
+        if ended == pid {
+            return Some(status);
+        }
+    }
+    None
+}
+
+/// Without a PID namespace: ends what the command left behind. Orphans become our children, because we are a subreaper.
+fn end_descendants(command: i32) {
+    let _ = sys::kill(-command, g::SIGKILL as i32);
+    let mut buffer = [0_u8; 4096];
+    loop {
+        let Ok(fd) = sys::open(sys::CWD, c"/proc/thread-self/children", g::O_RDONLY, 0) else { return };
+        let length = sys::read(fd, &mut buffer).unwrap_or(0);
+        sys::close(fd);
+        for word in buffer.get(..length).unwrap_or_default().split(|byte| *byte == b' ') {
+            if let Some(pid) = crate::words::number(word).and_then(|pid| i32::try_from(pid).ok())
+                && pid > 1
+            {
+                let _ = sys::kill(pid, g::SIGKILL as i32);
+            }
+        }
+        // One more has ended, or none is left (ECHILD).
+        if sys::wait(-1, true).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_ending(fd: i32) -> Option<WaitStatus> {
+    let mut bytes = [0_u8; 4];
+    (sys::read(fd, &mut bytes) == Ok(4)).then(|| i32::from_ne_bytes(bytes))
+}
+
+fn report_ending(command: &Command, wait_status: WaitStatus) {
+    let mut line = Line::new();
+    match wait_status & 0x7f {
+        0 => line.text("exited ").number(((wait_status >> 8) & 0xff).into()),
+        signal => line.text("signaled ").number(signal.into()),
+    };
+    command.status.send(&mut line);
+}
+
+/// Ends this process as the command ended.
+fn end_as(wait_status: WaitStatus) -> ! {
+    let signal = wait_status & 0x7f;
+    if signal == 0 {
+        sys::exit((wait_status >> 8) & 0xff);
+    }
+    // The command's core is its own business; ours would only hide it.
+    let _ = sys::set_limit(g::RLIMIT_CORE, (0, 0));
+    let _ = sys::kill(sys::getpid(), signal);
+    let _ = sys::block(Signals::NONE);
+    // Some signals do not end a process by default.
+    sys::exit(128 + signal)
+}
