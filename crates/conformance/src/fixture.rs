@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::errno::Errno;
-use crate::start::{find_binary, own_uid};
+use crate::start::{failed, find_binary, own_uid};
 use crate::sys;
 use crate::sys::{c, open, read, write};
 use crate::victim::Victim;
@@ -121,9 +121,7 @@ impl Fixture {
         ];
         for (program, package) in own.iter().chain(programs) {
             let to = fixture.bin().join(program);
-            std::fs::copy(find_binary(program, package)?, &to).map_err(io("copy a program"))?;
-            std::fs::set_permissions(&to, PermissionsExt::from_mode(0o755))
-                .map_err(io("set a mode"))?;
+            copy_program(&find_binary(program, package)?, &to).map_err(|e| failed("copy a program", e))?;
         }
         Ok(fixture)
     }
@@ -179,7 +177,7 @@ impl Fixture {
                     std::fs::write(dir.join("d/f"), text)?;
                 }
                 if id.ends_with("-exec") || id.contains("-exec-") {
-                    std::fs::copy("/bin/true", dir.join("prog"))?;
+                    copy_program(Path::new("/bin/true"), &dir.join("prog"))?;
                 }
             }
             sys!(
@@ -303,7 +301,7 @@ impl Fixture {
         }
         let owner = if self.uid == 0 { 65534 } else { 0 };
         let program = self.bin().join("setuid");
-        std::fs::copy(self.bin().join("pinfold-hostile"), &program)?;
+        copy_program(&self.bin().join("pinfold-hostile"), &program)?;
         std::os::unix::fs::chown(&program, Some(owner), Some(owner))?;
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755))?;
         self.setuid = Some((program, owner));
@@ -351,6 +349,15 @@ impl Drop for Fixture {
             }
         }
     }
+}
+
+/// Copies a program by another process.
+///
+/// RACE: a descriptor open for writing here would be inherited by whatever another thread is just starting, and until that
+/// has executed, executing the copy fails with ETXTBSY.
+fn copy_program(from: &Path, to: &Path) -> Result<(), Errno> {
+    let status = std::process::Command::new("install").args(["-m", "755"]).args([from, to]).status()?;
+    if status.success() { Ok(()) } else { Err(Errno(libc::EIO)) }
 }
 
 /// Takes over a descriptor that was just opened.
