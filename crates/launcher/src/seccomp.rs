@@ -150,7 +150,7 @@ const fn argument(index: u32) -> u32 {
 // Classic BPF.
 const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
-const JUMP_ABOVE: u16 = 0x25;
+const JUMP_NOT_BELOW: u16 = 0x35;
 const JUMP_BITS: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
@@ -158,6 +158,53 @@ const RETURN: u16 = 0x06;
 struct Assembler<const N: usize> {
     code: [Instruction; N],
     length: usize,
+}
+
+/// What is answered from one call number up to the next range.
+#[derive(Clone, Copy)]
+struct Range {
+    from: u32,
+    answer: u32,
+}
+
+/// The answers to all call numbers, as ranges in rising order.
+struct Table {
+    ranges: [Range; 256],
+    length: usize,
+}
+
+impl Table {
+    /// Writes down the answer to every number from 0 to the newest.
+    const fn new(metadata: bool) -> Self {
+        let mut table = Self { ranges: [Range { from: 0, answer: ALLOW }; 256], length: 0 };
+        let mut number = 0;
+        while number <= NEWEST + 1 {
+            let answer = if number > NEWEST || contains(ABSENT, number) {
+                MISSING
+            } else if contains(DENIED, number) || (metadata && contains(METADATA, number)) {
+                REFUSE
+            } else {
+                ALLOW
+            };
+            if table.length == 0 || table.ranges[table.length - 1].answer != answer {
+                table.ranges[table.length] = Range { from: number, answer };
+                table.length += 1;
+            }
+            number += 1;
+        }
+        table
+    }
+}
+
+const fn contains(list: &[u32], number: u32) -> bool {
+    let mut index = 0;
+    while index < list.len() {
+        if list[index] == number {
+            return true;
+        }
+        index += 1;
+    }
+    false
 }
 
 impl<const N: usize> Assembler<N> {
@@ -169,16 +216,6 @@ impl<const N: usize> Assembler<N> {
 
     const fn give(self, value: u32) -> Self {
         self.push(RETURN, value, 0, 0)
-    }
-
-    /// Answers `value` if the loaded word is one of `numbers`.
-    const fn give_if_any(mut self, numbers: &[u32], value: u32) -> Self {
-        let mut index = 0;
-        while index < numbers.len() {
-            self = self.push(JUMP_EQUAL, numbers[index], 0, 1).give(value);
-            index += 1;
-        }
-        self
     }
 
     /// Looks into argument `index` of call `number`: any bit of `bits` set gives EPERM, else the call is allowed.
@@ -195,12 +232,35 @@ impl<const N: usize> Assembler<N> {
         let skip = listed.len() * 2 + 2;
         assert!(skip < 256);
         self = self.push(JUMP_EQUAL, number, 0, skip as u8).push(LOAD, argument(index), 0, 0);
-        self.give_if_any(listed, then).give(otherwise)
+        let mut at = 0;
+        while at < listed.len() {
+            self = self.push(JUMP_EQUAL, listed[at], 0, 1).give(then);
+            at += 1;
+        }
+        self.give(otherwise)
+    }
+
+    /// Answers by ranges `first` up to `end` of the table, by halving: a filter that compares one number after the other
+    /// takes the kernel several times longer to install, because it tries every call number to find those that are
+    /// always allowed (`seccomp_cache_prepare`).
+    const fn search(mut self, table: &Table, first: usize, end: usize) -> Self {
+        if end - first == 1 {
+            return self.give(table.ranges[first].answer);
+        }
+        let middle = first + (end - first) / 2;
+        let jump = self.length;
+        self = self.push(JUMP_NOT_BELOW, table.ranges[middle].from, 0, 0);
+        self = self.search(table, first, middle);
+        let skip = self.length - jump - 1;
+        assert!(skip < 256);
+        self.code[jump].if_true = skip as u8;
+        self.search(table, middle, end)
     }
 }
 
 const fn assemble<const N: usize>(metadata: bool, ioctls: &[u32]) -> Assembler<N> {
-    let mut program = Assembler { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; N], length: 0 }
+    let table = Table::new(metadata);
+    Assembler { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; N], length: 0 }
         .push(LOAD, ARCH, 0, 0)
         .push(JUMP_EQUAL, ARCHITECTURE, 1, 0)
         .give(KILL)
@@ -212,12 +272,7 @@ const fn assemble<const N: usize>(metadata: bool, ioctls: &[u32]) -> Assembler<N
         .decide(g::__NR_socket, 0, FAMILIES, ALLOW, REFUSE)
         .decide(g::__NR_socketpair, 0, FAMILIES, ALLOW, REFUSE)
         .refuse_bits(g::__NR_unshare, 0, NEW_NAMESPACES | NEW_TIME)
-        .give_if_any(DENIED, REFUSE)
-        .give_if_any(ABSENT, MISSING);
-    if metadata {
-        program = program.give_if_any(METADATA, REFUSE);
-    }
-    program.push(JUMP_ABOVE, NEWEST, 0, 1).give(MISSING).give(ALLOW)
+        .search(&table, 0, table.length)
 }
 
 const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
@@ -267,7 +322,7 @@ mod tests {
                 }
                 RETURN => return instruction.value,
                 JUMP_EQUAL => loaded == instruction.value,
-                JUMP_ABOVE => loaded > instruction.value,
+                JUMP_NOT_BELOW => loaded >= instruction.value,
                 JUMP_BITS => loaded & instruction.value != 0,
                 other => panic!("unknown instruction {other:#x}"),
             };
