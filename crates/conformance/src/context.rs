@@ -61,21 +61,13 @@ impl Report {
     pub fn killed(id: &str, signal: i32) -> Report {
         let timeout = signal == libc::SIGALRM;
         let result = if timeout { "timeout" } else { "signal" }.to_owned();
-        Report {
-            id: id.to_owned(),
-            result,
-            errno: None,
-            signal: Some(crate::errno::signal_name(signal)),
-        }
+        Report { id: id.to_owned(), result, errno: None, signal: Some(crate::errno::signal_name(signal)) }
     }
 
     /// `ok`, the error's name, or the signal's name.
     #[must_use]
     pub fn word(&self) -> &str {
-        self.errno
-            .as_deref()
-            .or(self.signal.as_deref())
-            .unwrap_or(&self.result)
+        self.errno.as_deref().or(self.signal.as_deref()).unwrap_or(&self.result)
     }
 
     /// Reads one line.

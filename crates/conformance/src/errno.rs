@@ -43,20 +43,13 @@ impl Errno {
     /// The error number that the last failed call left behind.
     #[must_use]
     pub fn last() -> Errno {
-        Errno(
-            std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO),
-        )
+        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 
     /// The number with this name, such as `EROFS`.
     #[must_use]
     pub fn named(name: &str) -> Option<Errno> {
-        ERRNO_NAMES
-            .iter()
-            .find(|(_, n)| *n == name)
-            .map(|(e, _)| Errno(*e))
+        ERRNO_NAMES.iter().find(|(_, n)| *n == name).map(|(e, _)| Errno(*e))
     }
 }
 

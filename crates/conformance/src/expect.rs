@@ -21,10 +21,7 @@ pub enum Expectation {
 
 /// Why something stays open: the key in the table, and the sentence.
 pub const REASONS: &[(&str, &str)] = &[
-    (
-        "hard-link",
-        "a hard link made before the call is a name inside the workspace for the same file",
-    ),
+    ("hard-link", "a hard link made before the call is a name inside the workspace for the same file"),
     (
         "landlock-metadata",
         "Landlock has no right for metadata; denying the calls to all of workspace-write breaks common commands",
@@ -34,19 +31,10 @@ pub const REASONS: &[(&str, &str)] = &[
         "Landlock hides no process: limits, priority, processors and command line of a same-user process stay reachable",
     ),
     ("landlock-ipc", "Landlock does not govern System V IPC"),
-    (
-        "atime",
-        "reading moves the access time where the mount is not read-only",
-    ),
-    (
-        "unix-path",
-        "a unix socket by path is reached by reading its path; no mode closes it on this kernel",
-    ),
+    ("atime", "reading moves the access time where the mount is not read-only"),
+    ("unix-path", "a unix socket by path is reached by reading its path; no mode closes it on this kernel"),
     ("network", "no mode closes the network"),
-    (
-        "redirection",
-        "the caller redirected this stream to that file",
-    ),
+    ("redirection", "the caller redirected this stream to that file"),
 ];
 
 /// One row of the table.
@@ -62,19 +50,13 @@ const TABLE: &str = include_str!("expectations.txt");
 /// All rows, in the order of the table.
 #[must_use]
 pub fn rows() -> Vec<Row> {
-    let lines = TABLE
-        .lines()
-        .map(str::trim)
-        .filter(|l| !l.is_empty() && !l.starts_with('#'));
+    let lines = TABLE.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
     lines
         .map(|line| {
             // `A|B` has no spaces around its bar, so columns are split at " | ".
             let columns: Vec<&'static str> = line.split(" | ").map(str::trim).collect();
             let cell = |i: usize| columns.get(i).copied().unwrap_or_default();
-            Row {
-                id: cell(0),
-                cells: [cell(1), cell(2), cell(3), cell(4)],
-            }
+            Row { id: cell(0), cells: [cell(1), cell(2), cell(3), cell(4)] }
         })
         .collect()
 }
@@ -85,12 +67,7 @@ impl Row {
     /// # Errors
     ///
     /// What is wrong with the table's cell, in words.
-    pub fn expectation(
-        &self,
-        backend: Backend,
-        mode: Mode,
-        uid: u32,
-    ) -> Result<Expectation, String> {
+    pub fn expectation(&self, backend: Backend, mode: Mode, uid: u32) -> Result<Expectation, String> {
         let cell = match backend {
             Backend::Unconfined => self.cells[0],
             Backend::Namespace => self.cells[1],
@@ -107,31 +84,21 @@ impl Row {
         for word in cell.split_whitespace() {
             match word.split_once('=') {
                 None => {
-                    return outcome(word, backend)
-                        .ok_or_else(|| format!("{}: {word:?} is no outcome", self.id));
+                    return outcome(word, backend).ok_or_else(|| format!("{}: {word:?} is no outcome", self.id));
                 }
                 Some((condition, word)) if applies(condition)? => {
-                    return outcome(word, backend)
-                        .ok_or_else(|| format!("{}: {word:?} is no outcome", self.id));
+                    return outcome(word, backend).ok_or_else(|| format!("{}: {word:?} is no outcome", self.id));
                 }
                 Some(_) => {}
             }
         }
-        Err(format!(
-            "{}: the cell {cell:?} says nothing for {} {} {uid}",
-            self.id,
-            backend.name(),
-            mode.name()
-        ))
+        Err(format!("{}: the cell {cell:?} says nothing for {} {} {uid}", self.id, backend.name(), mode.name()))
     }
 }
 
 fn outcome(word: &str, backend: Backend) -> Option<Expectation> {
     if let Some(key) = word.strip_prefix("open:") {
-        return REASONS
-            .iter()
-            .find(|(k, _)| *k == key)
-            .map(|(_, reason)| Expectation::Open(reason));
+        return REASONS.iter().find(|(k, _)| *k == key).map(|(_, reason)| Expectation::Open(reason));
     }
     match word {
         "ok" => Some(Expectation::Works),
@@ -140,11 +107,8 @@ fn outcome(word: &str, backend: Backend) -> Option<Expectation> {
             let words: Vec<String> = word.split('|').map(str::to_owned).collect();
             let known = |w: &String| w == "SIGSYS" || crate::errno::Errno::named(w).is_some();
             let all_known = words.iter().all(known);
-            let denied = if backend == Backend::Unconfined {
-                Expectation::NotPossibleHere
-            } else {
-                Expectation::Denied
-            };
+            let denied =
+                if backend == Backend::Unconfined { Expectation::NotPossibleHere } else { Expectation::Denied };
             all_known.then(|| denied(words))
         }
     }
@@ -160,9 +124,7 @@ impl Expectation {
         let got = report.word();
         let succeeded = report.result == "ok";
         let (as_expected, unchanged) = match self {
-            Expectation::Denied(words) | Expectation::NotPossibleHere(words) => {
-                (words.iter().any(|w| w == got), true)
-            }
+            Expectation::Denied(words) | Expectation::NotPossibleHere(words) => (words.iter().any(|w| w == got), true),
             Expectation::Works => (succeeded, true),
             Expectation::Changes | Expectation::Open(_) => (succeeded, false),
         };
@@ -171,20 +133,12 @@ impl Expectation {
             faults.push(format!("expected {self:?}, got {got}"));
         }
         if unchanged && !changes.is_empty() {
-            faults.push(format!(
-                "it changed the world outside: {}",
-                changes.join("; ")
-            ));
+            faults.push(format!("it changed the world outside: {}", changes.join("; ")));
         }
         if *self == Expectation::Changes && changes.is_empty() {
-            faults
-                .push("the judge saw no change outside, so its silence proves nothing".to_owned());
+            faults.push("the judge saw no change outside, so its silence proves nothing".to_owned());
         }
-        if faults.is_empty() {
-            Ok(())
-        } else {
-            Err(faults.join("; "))
-        }
+        if faults.is_empty() { Ok(()) } else { Err(faults.join("; ")) }
     }
 }
 
@@ -214,23 +168,12 @@ mod tests {
         let report = Report::of("x", Err(crate::errno::Errno(libc::EROFS)));
         assert!(denied.verdict(&report, &[]).is_ok());
         assert!(denied.verdict(&report, &["content".into()]).is_err());
-        assert!(
-            denied
-                .verdict(
-                    &Report::of("x", Err(crate::errno::Errno(libc::EACCES))),
-                    &[]
-                )
-                .is_err()
-        );
+        assert!(denied.verdict(&Report::of("x", Err(crate::errno::Errno(libc::EACCES))), &[]).is_err());
         assert!(denied.verdict(&Report::of("x", Ok(())), &[]).is_err());
     }
 
     #[test]
     fn a_control_that_nobody_saw_is_a_fault() {
-        assert!(
-            Expectation::Changes
-                .verdict(&Report::of("x", Ok(())), &[])
-                .is_err()
-        );
+        assert!(Expectation::Changes.verdict(&Report::of("x", Ok(())), &[]).is_err());
     }
 }

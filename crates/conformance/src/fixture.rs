@@ -82,19 +82,10 @@ impl Fixture {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let tag = format!("pinfold-test.{}.{number}", std::process::id());
         let base = parent()?.join(&tag);
-        let io = |what: &'static str| {
-            move |e: std::io::Error| format!("the fixture could not {what}: {e}")
-        };
+        let io = |what: &'static str| move |e: std::io::Error| format!("the fixture could not {what}: {e}");
         std::fs::create_dir(&base).map_err(io("make its base"))?;
-        let fixture = Fixture {
-            base,
-            uid,
-            tag,
-            left_open: Vec::new(),
-            inherited: BTreeMap::new(),
-            setuid: None,
-            victim: None,
-        };
+        let fixture =
+            Fixture { base, uid, tag, left_open: Vec::new(), inherited: BTreeMap::new(), setuid: None, victim: None };
         for (dir, mode) in [
             ("", 0o711),
             ("bin", 0o755),
@@ -108,17 +99,13 @@ impl Fixture {
             if !dir.is_empty() {
                 std::fs::create_dir(&path).map_err(io("make a directory"))?;
             }
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
-                .map_err(io("set a mode"))?;
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).map_err(io("set a mode"))?;
         }
         for dir in ["ws", "out"] {
             std::os::unix::fs::chown(fixture.base.join(dir), Some(uid), Some(uid))
                 .map_err(io("give a directory away"))?;
         }
-        let own = [
-            ("pinfold-hostile", "pinfold-conformance"),
-            ("pinfold-victim", "pinfold-conformance"),
-        ];
+        let own = [("pinfold-hostile", "pinfold-conformance"), ("pinfold-victim", "pinfold-conformance")];
         for (program, package) in own.iter().chain(programs) {
             let to = fixture.bin().join(program);
             copy_program(&find_binary(program, package)?, &to).map_err(|e| failed("copy a program", e))?;
@@ -180,27 +167,14 @@ impl Fixture {
                     copy_program(Path::new("/bin/true"), &dir.join("prog"))?;
                 }
             }
-            sys!(
-                libc::SYS_setxattr,
-                &c(out.join("f")),
-                c"user.pinfold",
-                &b"before"[..],
-                6usize,
-                0
-            )?;
+            sys!(libc::SYS_setxattr, &c(out.join("f")), c"user.pinfold", &b"before"[..], 6usize, 0)?;
             // What "write through a hard link" aims at is the same file as `f2`, so that `f` keeps one link.
             std::fs::hard_link(out.join("f2"), ws.join("hard"))?;
             // Relative, and so short that the file system keeps it in the inode.
             std::os::unix::fs::symlink(format!("../../out/{id}/f"), ws.join("link"))?;
             // So old that a read moves the access time also under relatime.
             let times = [[1_500_000_000i64, 0], [0, libc::UTIME_OMIT]];
-            sys!(
-                libc::SYS_utimensat,
-                libc::AT_FDCWD,
-                &c(out.join("f")),
-                read(&times),
-                0
-            )?;
+            sys!(libc::SYS_utimensat, libc::AT_FDCWD, &c(out.join("f")), read(&times), 0)?;
             give(&out, self.uid)?;
             give(&ws, self.uid)?;
         }
@@ -213,13 +187,7 @@ impl Fixture {
     ///
     /// That of starting it.
     pub fn start_victim(&mut self) -> Result<&mut Victim, Errno> {
-        let victim = Victim::start(
-            &self.bin().join("pinfold-victim"),
-            &self.out(),
-            &self.tag,
-            self.uid,
-            own_uid(),
-        )?;
+        let victim = Victim::start(&self.bin().join("pinfold-victim"), &self.out(), &self.tag, self.uid, own_uid())?;
         Ok(self.victim.insert(victim))
     }
 
@@ -258,26 +226,13 @@ impl Fixture {
     fn waiting_descriptor(&mut self, file: &CString) -> Result<OwnedFd, Errno> {
         let mut pair = [0i32; 2];
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-        sys!(
-            libc::SYS_socketpair,
-            libc::AF_UNIX,
-            kind,
-            0,
-            write(&mut pair)
-        )?;
+        sys!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, write(&mut pair))?;
         let (near, far) = (owned(pair[0]), owned(pair[1]));
         let gift = owned(open(file, libc::O_WRONLY)?);
         let mut byte = [0u8; 1];
-        let mut part = libc::iovec {
-            iov_base: byte.as_mut_ptr().cast(),
-            iov_len: 1,
-        };
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
         // struct cmsghdr: length 20, SOL_SOCKET, SCM_RIGHTS; then the descriptor.
-        let control = [
-            20u64,
-            (libc::SOL_SOCKET as u64) | ((libc::SCM_RIGHTS as u64) << 32),
-            gift.as_raw_fd() as u64,
-        ];
+        let control = [20u64, (libc::SOL_SOCKET as u64) | ((libc::SCM_RIGHTS as u64) << 32), gift.as_raw_fd() as u64];
         // SAFETY: msghdr is made of numbers and pointers, for which zero is a value.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = &raw mut part;
@@ -321,17 +276,10 @@ impl Fixture {
             inherited: self.inherited.clone(),
             setuid: self.setuid.clone(),
             tag: self.tag.clone(),
-            victim: self
-                .victim
-                .as_ref()
-                .map(|v| v.hello.clone())
-                .unwrap_or_default(),
+            victim: self.victim.as_ref().map(|v| v.hello.clone()).unwrap_or_default(),
         };
         let path = self.base.join("context.json");
-        std::fs::write(
-            &path,
-            serde_json::to_string(&context).map_err(|_| Errno(libc::EIO))?,
-        )?;
+        std::fs::write(&path, serde_json::to_string(&context).map_err(|_| Errno(libc::EIO))?)?;
         Ok(path)
     }
 }
@@ -342,10 +290,7 @@ impl Drop for Fixture {
         if std::fs::remove_dir_all(&self.base).is_err() {
             crate::snapshot::unlock(&self.base);
             if let Err(error) = std::fs::remove_dir_all(&self.base) {
-                eprintln!(
-                    "the fixture could not remove {}: {error}",
-                    self.base.display()
-                );
+                eprintln!("the fixture could not remove {}: {error}", self.base.display());
             }
         }
     }
@@ -391,12 +336,13 @@ fn parent() -> Result<PathBuf, String> {
     if own_uid() == 0 {
         return Ok(state);
     }
-    let target = std::env::current_exe()
-        .ok()
-        .and_then(|p| p.parent().map(Path::to_path_buf));
+    let target = std::env::current_exe().ok().and_then(|p| p.parent().map(Path::to_path_buf));
     let private = ["/tmp", "/var/tmp", "/dev/shm"];
     match target {
         Some(dir) if !private.iter().any(|p| dir.starts_with(p)) => Ok(dir),
-        _ => Err("name a directory for test fixtures outside /tmp, /var/tmp and /dev/shm in PINFOLD_TEST_BASE".to_owned()),
+        _ => {
+            Err("name a directory for test fixtures outside /tmp, /var/tmp and /dev/shm in PINFOLD_TEST_BASE"
+                .to_owned())
+        }
     }
 }

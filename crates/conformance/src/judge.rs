@@ -33,10 +33,7 @@ pub struct Results {
 
 impl Results {
     fn change(&mut self, id: &str, evidence: String) {
-        self.changes
-            .entry(id.to_owned())
-            .or_default()
-            .push(evidence);
+        self.changes.entry(id.to_owned()).or_default().push(evidence);
     }
 }
 
@@ -47,66 +44,30 @@ impl Results {
 /// In words, if the harness itself or the start of the run failed.
 pub fn run_all(backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
     let mut fixture = Fixture::new(uid, needed(backend))?;
-    fixture
-        .prepare(ids)
-        .map_err(|e| failed("prepare the attempts' files", e))?;
+    fixture.prepare(ids).map_err(|e| failed("prepare the attempts' files", e))?;
     if !ids.contains(&CWD_ATTEMPT) {
-        fixture
-            .prepare(&[CWD_ATTEMPT])
-            .map_err(|e| failed("prepare the working directory", e))?;
+        fixture.prepare(&[CWD_ATTEMPT]).map_err(|e| failed("prepare the working directory", e))?;
     }
-    fixture
-        .make_setuid()
-        .map_err(|e| failed("make a set-uid program", e))?;
-    fixture
-        .start_victim()
-        .map_err(|e| failed("start the process outside", e))?;
-    fixture
-        .leave_open(ids)
-        .map_err(|e| failed("leave descriptors open", e))?;
+    fixture.make_setuid().map_err(|e| failed("make a set-uid program", e))?;
+    fixture.start_victim().map_err(|e| failed("start the process outside", e))?;
+    fixture.leave_open(ids).map_err(|e| failed("leave descriptors open", e))?;
     let terminal = Terminal::open().map_err(|e| failed("open a terminal", e))?;
-    let context = fixture
-        .write_context(ids)
-        .map_err(|e| failed("write the context", e))?;
+    let context = fixture.write_context(ids).map_err(|e| failed("write the context", e))?;
 
-    let before =
-        World::look(&mut fixture, &terminal).map_err(|e| failed("look at the world before", e))?;
+    let before = World::look(&mut fixture, &terminal).map_err(|e| failed("look at the world before", e))?;
     let program = fixture.bin().join("pinfold-hostile");
-    let argv: [&OsStr; 4] = [
-        program.as_ref(),
-        "run-all".as_ref(),
-        "--context".as_ref(),
-        context.as_ref(),
-    ];
+    let argv: [&OsStr; 4] = [program.as_ref(), "run-all".as_ref(), "--context".as_ref(), context.as_ref()];
     let (ws, temp, bin) = (fixture.ws(), fixture.temp(), fixture.bin());
-    let run = Run {
-        backend,
-        mode,
-        uid,
-        ws: &ws,
-        temp: &temp,
-        bin: &bin,
-    };
+    let run = Run { backend, mode, uid, ws: &ws, temp: &temp, bin: &bin };
     let mut command = confined_command(&run, &argv);
     command.current_dir(fixture.out().join(CWD_ATTEMPT));
-    command.stdin(
-        terminal
-            .slave
-            .try_clone()
-            .map_err(|e| failed("copy the terminal", e.into()))?,
-    );
+    command.stdin(terminal.slave.try_clone().map_err(|e| failed("copy the terminal", e.into()))?);
     leave_open(&mut command, &fixture);
-    let finished =
-        output_within(&mut command, RUN_LIMIT).map_err(|e| failed("start the run", e))?;
-    let after =
-        World::look(&mut fixture, &terminal).map_err(|e| failed("look at the world after", e))?;
+    let finished = output_within(&mut command, RUN_LIMIT).map_err(|e| failed("start the run", e))?;
+    let after = World::look(&mut fixture, &terminal).map_err(|e| failed("look at the world after", e))?;
 
     let mut results = Results {
-        end: format!(
-            "{}, {}",
-            finished.status,
-            String::from_utf8_lossy(&finished.stderr).trim()
-        ),
+        end: format!("{}, {}", finished.status, String::from_utf8_lossy(&finished.stderr).trim()),
         ..Results::default()
     };
     for line in String::from_utf8_lossy(&finished.stdout).lines() {
@@ -137,22 +98,12 @@ impl World {
             ws: Snapshot::take(&fixture.ws())?,
             typed: terminal.waiting()?,
             hostname: std::fs::read("/proc/sys/kernel/hostname")?,
-            settings: vec![
-                std::fs::read("/proc/sys/kernel/core_pattern")?,
-                std::fs::read("/proc/sys/kernel/panic")?,
-            ],
+            settings: vec![std::fs::read("/proc/sys/kernel/core_pattern")?, std::fs::read("/proc/sys/kernel/panic")?],
             mounts: std::fs::read("/proc/self/mountinfo")?,
         })
     }
 
-    fn compare(
-        &self,
-        after: &World,
-        mode: Mode,
-        fixture: &Fixture,
-        ids: &[&str],
-        results: &mut Results,
-    ) {
+    fn compare(&self, after: &World, mode: Mode, fixture: &Fixture, ids: &[&str], results: &mut Results) {
         let mut trees = vec![("out", &self.out, &after.out)];
         if mode == Mode::ReadOnly {
             trees.push(("ws", &self.ws, &after.ws));
@@ -185,9 +136,7 @@ impl World {
                 }
             }
             if !pushers.iter().any(|id| results.changes.contains_key(*id)) {
-                results
-                    .stray
-                    .push(format!("{typed} characters in the terminal's input"));
+                results.stray.push(format!("{typed} characters in the terminal's input"));
             }
         }
         for dir in ["/tmp", "/var/tmp", "/dev/shm"] {
@@ -221,64 +170,29 @@ impl Terminal {
     fn open() -> Result<Terminal, Errno> {
         let master = owned(open(c"/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY)?);
         let (mut number, unlock) = (0u32, 0u32);
-        sys!(
-            libc::SYS_ioctl,
-            master.as_raw_fd(),
-            libc::TIOCSPTLCK,
-            sys::read(&unlock)
-        )?;
-        sys!(
-            libc::SYS_ioctl,
-            master.as_raw_fd(),
-            libc::TIOCGPTN,
-            write(&mut number)
-        )?;
-        let slave = owned(open(
-            &c(format!("/dev/pts/{number}")),
-            libc::O_RDWR | libc::O_NOCTTY,
-        )?);
+        sys!(libc::SYS_ioctl, master.as_raw_fd(), libc::TIOCSPTLCK, sys::read(&unlock))?;
+        sys!(libc::SYS_ioctl, master.as_raw_fd(), libc::TIOCGPTN, write(&mut number))?;
+        let slave = owned(open(&c(format!("/dev/pts/{number}")), libc::O_RDWR | libc::O_NOCTTY)?);
         // Raw: what is pushed can be counted before a line is complete.
         // SAFETY: termios is made of numbers, for which zero is a value.
         let mut mode: libc::termios = unsafe { std::mem::zeroed() };
-        sys!(
-            libc::SYS_ioctl,
-            slave.as_raw_fd(),
-            libc::TCGETS,
-            write(&mut mode)
-        )?;
+        sys!(libc::SYS_ioctl, slave.as_raw_fd(), libc::TCGETS, write(&mut mode))?;
         mode.c_lflag &= !(libc::ICANON | libc::ECHO);
-        sys!(
-            libc::SYS_ioctl,
-            slave.as_raw_fd(),
-            libc::TCSETS,
-            sys::read(&mode)
-        )?;
-        Ok(Terminal {
-            slave,
-            _master: master,
-        })
+        sys!(libc::SYS_ioctl, slave.as_raw_fd(), libc::TCSETS, sys::read(&mode))?;
+        Ok(Terminal { slave, _master: master })
     }
 
     /// How many characters wait in its input.
     fn waiting(&self) -> Result<i32, Errno> {
         let mut n = 0i32;
-        sys!(
-            libc::SYS_ioctl,
-            self.slave.as_raw_fd(),
-            libc::FIONREAD,
-            write(&mut n)
-        )?;
+        sys!(libc::SYS_ioctl, self.slave.as_raw_fd(), libc::FIONREAD, write(&mut n))?;
         Ok(n)
     }
 }
 
 /// In the child: a session with standard input as terminal, and the descriptors of the fixture at their numbers.
 fn leave_open(command: &mut Command, fixture: &Fixture) {
-    let descriptors: Vec<(i32, i32)> = fixture
-        .left_open
-        .iter()
-        .map(|(fd, at)| (fd.as_raw_fd(), *at))
-        .collect();
+    let descriptors: Vec<(i32, i32)> = fixture.left_open.iter().map(|(fd, at)| (fd.as_raw_fd(), *at)).collect();
     let body = move || {
         let io = |e: Errno| std::io::Error::from_raw_os_error(e.0);
         sys!(libc::SYS_setsid).map_err(io)?;
@@ -309,20 +223,13 @@ pub struct Finished {
 ///
 /// That of starting it, or ETIMEDOUT.
 pub fn output_within(command: &mut Command, limit: Duration) -> Result<Finished, Errno> {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut streams = (child.stdout.take(), child.stderr.take());
     let stdout = std::thread::spawn(move || drain(&mut streams.0));
     let stderr = std::thread::spawn(move || drain(&mut streams.1));
     let status = wait_within(&mut child, limit)?;
     let collect = |t: std::thread::JoinHandle<Vec<u8>>| t.join().unwrap_or_default();
-    Ok(Finished {
-        status,
-        stdout: collect(stdout),
-        stderr: collect(stderr),
-    })
+    Ok(Finished { status, stdout: collect(stdout), stderr: collect(stderr) })
 }
 
 /// Waits for a child; one that takes longer is ended.
@@ -361,12 +268,7 @@ fn drain(stream: &mut Option<impl std::io::Read>) -> Vec<u8> {
 /// In words, if it cannot be had.
 pub fn listed() -> Result<Vec<Listed>, String> {
     let program = crate::start::find_binary("pinfold-hostile", "pinfold-conformance")?;
-    let output = Command::new(&program)
-        .arg("--list")
-        .output()
-        .map_err(|e| format!("{}: {e}", program.display()))?;
+    let output = Command::new(&program).arg("--list").output().map_err(|e| format!("{}: {e}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    text.lines()
-        .map(|l| serde_json::from_str(l).map_err(|e| format!("{l:?}: {e}")))
-        .collect()
+    text.lines().map(|l| serde_json::from_str(l).map_err(|e| format!("{l:?}: {e}"))).collect()
 }

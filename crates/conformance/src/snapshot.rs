@@ -40,11 +40,7 @@ impl Snapshot {
         let mut snapshot = Snapshot::default();
         let mut todo = vec![PathBuf::new()];
         while let Some(relative) = todo.pop() {
-            let path = if relative.as_os_str().is_empty() {
-                root.to_path_buf()
-            } else {
-                root.join(&relative)
-            };
+            let path = if relative.as_os_str().is_empty() { root.to_path_buf() } else { root.join(&relative) };
             let Some(entry) = look(&path)? else { continue };
             if entry.kind_and_mode & libc::S_IFMT == libc::S_IFDIR {
                 for child in std::fs::read_dir(&path)? {
@@ -64,8 +60,8 @@ impl Snapshot {
             match after.0.get(path) {
                 None => changes.push((path.clone(), "removed".to_owned())),
                 Some(now) => {
-                    let count_access = path.starts_with(accessed)
-                        && entry.kind_and_mode & libc::S_IFMT == libc::S_IFREG;
+                    let count_access =
+                        path.starts_with(accessed) && entry.kind_and_mode & libc::S_IFMT == libc::S_IFREG;
                     let words = entry.difference(now, count_access);
                     if !words.is_empty() {
                         changes.push((path.clone(), words));
@@ -94,10 +90,7 @@ impl Entry {
         note("owner", (self.uid, self.gid) == (now.uid, now.gid));
         note("links", self.links == now.links);
         note("device", self.device == now.device);
-        note(
-            "content",
-            self.content == now.content && self.size == now.size,
-        );
+        note("content", self.content == now.content && self.size == now.size);
         note("attributes", self.attributes == now.attributes);
         note("flags", self.flags == now.flags);
         note("version", self.version == now.version);
@@ -136,18 +129,10 @@ fn look(path: &Path) -> Result<Option<Entry>, Errno> {
         entry.size = 0;
     }
     if m.is_file() || m.is_dir() {
-        let fd = open(
-            &c(path),
-            libc::O_RDONLY | libc::O_NOATIME | libc::O_NOFOLLOW,
-        )?;
+        let fd = open(&c(path), libc::O_RDONLY | libc::O_NOATIME | libc::O_NOFOLLOW)?;
         // File systems without flags or versions refuse; then there is nothing to compare.
         let _ = sys!(libc::SYS_ioctl, fd, 0x8008_6601u32, write(&mut entry.flags));
-        let _ = sys!(
-            libc::SYS_ioctl,
-            fd,
-            0x8008_7601u32,
-            write(&mut entry.version)
-        );
+        let _ = sys!(libc::SYS_ioctl, fd, 0x8008_7601u32, write(&mut entry.version));
         if m.is_file() {
             entry.content = vec![0; m.size() as usize];
             let size = entry.content.len();
@@ -173,13 +158,7 @@ fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Errno> {
         let length = {
             use std::os::unix::ffi::OsStrExt as _;
             let name = c(std::ffi::OsStr::from_bytes(name));
-            sys!(
-                libc::SYS_lgetxattr,
-                &path,
-                &name,
-                value.as_mut_slice(),
-                4096usize
-            )?
+            sys!(libc::SYS_lgetxattr, &path, &name, value.as_mut_slice(), 4096usize)?
         };
         value.truncate(length as usize);
         all.insert(name.to_vec(), value);
@@ -202,9 +181,7 @@ pub fn unlock(path: &Path) {
             && let Ok(fd) = open(&c(entry.path()), libc::O_RDONLY | libc::O_NOFOLLOW)
         {
             let mut flags = 0u64;
-            if sys!(libc::SYS_ioctl, fd, 0x8008_6601u32, write(&mut flags)).is_ok()
-                && flags & 0x30 != 0
-            {
+            if sys!(libc::SYS_ioctl, fd, 0x8008_6601u32, write(&mut flags)).is_ok() && flags & 0x30 != 0 {
                 flags &= !0x30;
                 // Whoever could set the flag can clear it; if not, removing the tree fails and says so.
                 let _ = sys!(libc::SYS_ioctl, fd, 0x4008_6602u32, read(&flags));

@@ -22,12 +22,7 @@ pub enum Backend {
 
 impl Backend {
     /// All of them, the control first.
-    pub const ALL: [Backend; 4] = [
-        Backend::Unconfined,
-        Backend::Namespace,
-        Backend::Bwrap,
-        Backend::Landlock,
-    ];
+    pub const ALL: [Backend; 4] = [Backend::Unconfined, Backend::Namespace, Backend::Bwrap, Backend::Landlock];
 
     /// Its name in test names and on the command line.
     #[must_use]
@@ -126,24 +121,14 @@ fn driver() -> Driver {
 pub fn needed(backend: Backend) -> &'static [(&'static str, &'static str)] {
     match (backend, driver()) {
         (Backend::Unconfined, _) => &[],
-        (_, Driver::Cli) => &[
-            ("pinfold", "pinfold-cli"),
-            ("pinfold-run", "pinfold-launcher"),
-        ],
+        (_, Driver::Cli) => &[("pinfold", "pinfold-cli"), ("pinfold-run", "pinfold-launcher")],
         (_, Driver::Launcher) => &[("pinfold-run", "pinfold-launcher")],
     }
 }
 
 fn by_cli(run: &Run) -> Vec<OsString> {
     let mut words: Words = Words(vec![run.bin.join("pinfold").into()]);
-    words.add([
-        "run",
-        "--backend",
-        run.backend.name(),
-        "--mode",
-        run.mode.name(),
-        "--workspace",
-    ]);
+    words.add(["run", "--backend", run.backend.name(), "--mode", run.mode.name(), "--workspace"]);
     words.add([run.ws]);
     words.add(["--"]);
     words.0
@@ -153,8 +138,7 @@ struct Words(Vec<OsString>);
 
 impl Words {
     fn add<T: AsRef<OsStr>>(&mut self, words: impl IntoIterator<Item = T>) {
-        self.0
-            .extend(words.into_iter().map(|w| w.as_ref().to_owned()));
+        self.0.extend(words.into_iter().map(|w| w.as_ref().to_owned()));
     }
 
     fn grant(&mut self, outside: &Path, inside: &Path) {
@@ -178,20 +162,10 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
             "--unshare-uts",
             "--unshare-cgroup-try",
         ]);
-        words.add([
-            "--disable-userns",
-            "--cap-drop",
-            "ALL",
-            "--new-session",
-            "--die-with-parent",
-        ]);
+        words.add(["--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"]);
         words.add(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
         if writable {
-            for (from, to) in [
-                (temp.as_path(), "/tmp"),
-                (&temp, "/var/tmp"),
-                (&shm, "/dev/shm"),
-            ] {
+            for (from, to) in [(temp.as_path(), "/tmp"), (&temp, "/var/tmp"), (&shm, "/dev/shm")] {
                 words.add(["--bind".as_ref(), from, Path::new(to)]);
             }
             words.add(["--bind".as_ref(), run.ws, run.ws]);
@@ -200,24 +174,12 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
     }
     words.add([run.bin.join("pinfold-run")]);
     let abi = landlock_abi().unwrap_or(1).to_string();
-    let wall = if run.backend == Backend::Namespace {
-        "namespace"
-    } else {
-        "landlock"
-    };
+    let wall = if run.backend == Backend::Namespace { "namespace" } else { "landlock" };
     words.add(["--spec", "1", "--wall", wall, "--landlock", &abi]);
     match (run.backend, writable) {
         (Backend::Namespace, true) => {
             words.grant(run.ws, run.ws);
-            words.add([
-                "--private",
-                "/tmp",
-                "--private",
-                "/var/tmp",
-                "--shm",
-                "--set",
-                "TMPDIR=/tmp",
-            ]);
+            words.add(["--private", "/tmp", "--private", "/var/tmp", "--shm", "--set", "TMPDIR=/tmp"]);
         }
         (Backend::Bwrap, true) => {
             words.grant(run.ws, run.ws);
@@ -246,13 +208,7 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
 /// The running kernel's Landlock ABI; none without Landlock.
 #[must_use]
 pub fn landlock_abi() -> Option<i64> {
-    sys!(
-        libc::SYS_landlock_create_ruleset,
-        0,
-        0usize,
-        1 /* LANDLOCK_CREATE_RULESET_VERSION */
-    )
-    .ok()
+    sys!(libc::SYS_landlock_create_ruleset, 0, 0usize, 1 /* LANDLOCK_CREATE_RULESET_VERSION */).ok()
 }
 
 /// Our uid.

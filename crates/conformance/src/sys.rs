@@ -68,11 +68,7 @@ pub fn call(number: libc::c_long, args: &[Arg<'_>]) -> Result<i64, Errno> {
     // SAFETY: every pointer among the arguments is a borrow that `args` keeps alive, of the size that the caller's
     // number and arguments name; no caller passes a number that changes this process's mappings.
     let result = unsafe { libc::syscall(number, arg(0), arg(1), arg(2), arg(3), arg(4), arg(5)) };
-    if result == -1 {
-        Err(Errno::last())
-    } else {
-        Ok(result)
-    }
+    if result == -1 { Err(Errno::last()) } else { Ok(result) }
 }
 
 /// `sys!(SYS_name, argument...)`: a system call whose arguments are numbers, C strings, byte slices, or structures in
@@ -88,13 +84,7 @@ macro_rules! sys {
 #[must_use]
 pub fn c(path: impl AsRef<std::ffi::OsStr>) -> CString {
     use std::os::unix::ffi::OsStrExt as _;
-    let bytes: Vec<u8> = path
-        .as_ref()
-        .as_bytes()
-        .iter()
-        .copied()
-        .take_while(|b| *b != 0)
-        .collect();
+    let bytes: Vec<u8> = path.as_ref().as_bytes().iter().copied().take_while(|b| *b != 0).collect();
     CString::new(bytes).unwrap_or_default()
 }
 
@@ -123,11 +113,7 @@ pub fn open_at(dir: i32, path: &CStr, flags: i32) -> Result<i32, Errno> {
 /// That of `write`, or EIO if the call was short.
 pub fn write_all(fd: i32, bytes: &[u8]) -> Act {
     let n = sys!(libc::SYS_write, fd, bytes, bytes.len())?;
-    if n as usize == bytes.len() {
-        Ok(())
-    } else {
-        Err(Errno(libc::EIO))
-    }
+    if n as usize == bytes.len() { Ok(()) } else { Err(Errno(libc::EIO)) }
 }
 
 /// Closes a descriptor; a failure cannot matter to a caller that is done with it.
@@ -143,21 +129,8 @@ pub fn close(fd: i32) {
 pub fn map_shared(fd: i32, bytes: usize, offset: i64) -> Result<*mut u8, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: address 0 without MAP_FIXED: the kernel chooses unused addresses, so no mapping of ours is replaced.
-    let p = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            bytes,
-            protection,
-            libc::MAP_SHARED,
-            fd,
-            offset,
-        )
-    };
-    if p == libc::MAP_FAILED {
-        Err(Errno::last())
-    } else {
-        Ok(p.cast())
-    }
+    let p = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, fd, offset) };
+    if p == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(p.cast()) }
 }
 
 /// How a child ended.
@@ -205,10 +178,7 @@ pub fn wait(pid: i32) -> Result<Ended, Errno> {
             Err(Errno(libc::EINTR)) => {}
             Err(e) => return Err(e),
             Ok(_) if libc::WIFSIGNALED(status) => {
-                return Ok(Ended::Signal {
-                    signal: libc::WTERMSIG(status),
-                    core: libc::WCOREDUMP(status),
-                });
+                return Ok(Ended::Signal { signal: libc::WTERMSIG(status), core: libc::WCOREDUMP(status) });
             }
             Ok(_) => return Ok(Ended::Code(libc::WEXITSTATUS(status))),
         }
@@ -253,15 +223,7 @@ pub fn exec_at(dir: i32, path: &CStr, args: &[&CStr], flags: i32) -> Act {
     argv.push(std::ptr::null());
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
     let argv = argv.as_slice();
-    sys!(
-        libc::SYS_execveat,
-        dir,
-        path,
-        read(&argv[0]),
-        read(&environment),
-        flags
-    )
-    .map(|_| ())
+    sys!(libc::SYS_execveat, dir, path, read(&argv[0]), read(&environment), flags).map(|_| ())
 }
 
 /// Runs a program in a child and gives how it ended; a failed exec gives its error.
@@ -282,11 +244,7 @@ pub fn run(path: &CStr, args: &[&CStr]) -> Result<Ended, Errno> {
     let failed = sys!(libc::SYS_read, pipe[0], &mut bytes[..], 4usize)?;
     close(pipe[0]);
     let ended = wait(pid)?;
-    if failed == 4 {
-        Err(Errno(i32::from_ne_bytes(bytes)))
-    } else {
-        Ok(ended)
-    }
+    if failed == 4 { Err(Errno(i32::from_ne_bytes(bytes))) } else { Ok(ended) }
 }
 
 /// The address of a unix socket: a path, or an abstract name if it begins with `@`. Gives its length too.

@@ -73,11 +73,8 @@ pub struct Facts {
 }
 
 /// Signals that attempts send, each its own, so that the judge knows whose it was.
-pub const SIGNALS: [(i32, &str); 3] = [
-    (libc::SIGUSR1, "proc-kill-signal"),
-    (libc::SIGUSR2, "proc-pidfd-signal"),
-    (40, "proc-setown"),
-];
+pub const SIGNALS: [(i32, &str); 3] =
+    [(libc::SIGUSR1, "proc-kill-signal"), (libc::SIGUSR2, "proc-pidfd-signal"), (40, "proc-setown")];
 
 impl Facts {
     /// What happened since `before`: attempt and evidence. A message names its attempt in its text.
@@ -86,10 +83,7 @@ impl Facts {
         let mut effects = Vec::new();
         let mut effect = |id: &str, evidence: String| effects.push((id.to_owned(), evidence));
         for text in &self.received[before.received.len().min(self.received.len())..] {
-            effect(
-                text.trim_end_matches('\0'),
-                "the process outside received a message".to_owned(),
-            );
+            effect(text.trim_end_matches('\0'), "the process outside received a message".to_owned());
         }
         for (signal, id) in SIGNALS {
             let count = |f: &Facts| f.signals.get(&signal).copied().unwrap_or(0);
@@ -99,10 +93,7 @@ impl Facts {
         }
         for text in [&self.memory, &self.file] {
             for line in text.lines().filter(|l| !l.is_empty()) {
-                effect(
-                    line,
-                    "its text is in the memory or the open file of the process outside".to_owned(),
-                );
+                effect(line, "its text is in the memory or the open file of the process outside".to_owned());
             }
         }
         let mut changed = |id: &str, what: &str, same: bool| {
@@ -112,22 +103,10 @@ impl Facts {
         };
         changed("ipc-shm-write", "the shared memory", self.shm == before.shm);
         changed("ipc-semop", "the semaphore", self.sem == before.sem);
-        changed(
-            "proc-setpriority",
-            "the nice value",
-            self.priority == before.priority,
-        );
-        changed(
-            "proc-setaffinity",
-            "the processor set",
-            self.affinity == before.affinity,
-        );
+        changed("proc-setpriority", "the nice value", self.priority == before.priority);
+        changed("proc-setaffinity", "the processor set", self.affinity == before.affinity);
         changed("proc-prlimit", "a limit", self.limit == before.limit);
-        changed(
-            "proc-ioprio",
-            "the I/O priority",
-            self.ioprio == before.ioprio,
-        );
+        changed("proc-ioprio", "the I/O priority", self.ioprio == before.ioprio);
         changed("proc-oom-score", "oom_score_adj", self.oom == before.oom);
         effects
     }
@@ -148,20 +127,9 @@ impl Victim {
     /// # Errors
     ///
     /// That of starting it; EBADMSG if it does not say hello.
-    pub fn start(
-        program: &Path,
-        out: &Path,
-        tag: &str,
-        uid: u32,
-        own_uid: u32,
-    ) -> Result<Victim, Errno> {
+    pub fn start(program: &Path, out: &Path, tag: &str, uid: u32, own_uid: u32) -> Result<Victim, Errno> {
         let mut command = Command::new(program);
-        command
-            .arg(out)
-            .arg(tag)
-            .current_dir(out)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+        command.arg(out).arg(tag).current_dir(out).stdin(Stdio::piped()).stdout(Stdio::piped());
         if uid != own_uid {
             command.uid(uid).gid(uid);
         }
@@ -169,12 +137,7 @@ impl Victim {
         let input = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().ok_or(Errno(libc::EPIPE))?);
         let hello = read_line(&mut output)?;
-        Ok(Victim {
-            child,
-            input,
-            output,
-            hello,
-        })
+        Ok(Victim { child, input, output, hello })
     }
 
     /// Asks what it saw so far.
@@ -183,10 +146,7 @@ impl Victim {
     ///
     /// EPIPE or EBADMSG if it is gone.
     pub fn facts(&mut self) -> Result<Facts, Errno> {
-        self.input
-            .as_mut()
-            .ok_or(Errno(libc::EPIPE))?
-            .write_all(b"facts\n")?;
+        self.input.as_mut().ok_or(Errno(libc::EPIPE))?.write_all(b"facts\n")?;
         read_line(&mut self.output)
     }
 }

@@ -14,25 +14,11 @@ type Shared = Arc<OnceLock<Result<Results, String>>>;
 fn main() {
     let arguments = Arguments::from_args();
     // Standard-stream attempts are each a run of their own: tests/streams.rs.
-    let rows: Vec<Row> = rows()
-        .into_iter()
-        .filter(|r| !r.id.starts_with("stream-"))
-        .collect();
-    let alone = arguments
-        .filter
-        .as_deref()
-        .filter(|_| arguments.exact)
-        .and_then(|name| name.rsplit('/').next());
-    let made: Vec<&'static str> = rows
-        .iter()
-        .map(|r| r.id)
-        .filter(|id| alone.is_none_or(|a| a == *id))
-        .collect();
+    let rows: Vec<Row> = rows().into_iter().filter(|r| !r.id.starts_with("stream-")).collect();
+    let alone = arguments.filter.as_deref().filter(|_| arguments.exact).and_then(|name| name.rsplit('/').next());
+    let made: Vec<&'static str> = rows.iter().map(|r| r.id).filter(|id| alone.is_none_or(|a| a == *id)).collect();
 
-    let mut trials = vec![Trial::test(
-        "table/lists-every-attempt",
-        table_lists_every_attempt,
-    )];
+    let mut trials = vec![Trial::test("table/lists-every-attempt", table_lists_every_attempt)];
     for backend in Backend::ALL {
         for mode in Mode::ALL {
             // Nothing tells the modes apart where nothing is confined.
@@ -46,44 +32,24 @@ fn main() {
                     let (name, row) = (format!("{name}/{}", row.id), row.clone());
                     let (shared, made) = (Arc::clone(&shared), made.clone());
                     trials.push(Trial::test(name, move || {
-                        let results = shared
-                            .get_or_init(|| run_all(backend, mode, uid, &made))
-                            .as_ref()?;
+                        let results = shared.get_or_init(|| run_all(backend, mode, uid, &made)).as_ref()?;
                         judge(&row, backend, mode, uid, results)
                     }));
                 }
                 let made = made.clone();
-                trials.push(Trial::test(
-                    format!("{name}/changes-nothing-else"),
-                    move || {
-                        let results = shared
-                            .get_or_init(|| run_all(backend, mode, uid, &made))
-                            .as_ref()?;
-                        if results.stray.is_empty() {
-                            Ok(())
-                        } else {
-                            Err(results.stray.join("; ").into())
-                        }
-                    },
-                ));
+                trials.push(Trial::test(format!("{name}/changes-nothing-else"), move || {
+                    let results = shared.get_or_init(|| run_all(backend, mode, uid, &made)).as_ref()?;
+                    if results.stray.is_empty() { Ok(()) } else { Err(results.stray.join("; ").into()) }
+                }));
             }
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn judge(
-    row: &Row,
-    backend: Backend,
-    mode: Mode,
-    uid: u32,
-    results: &Results,
-) -> Result<(), Failed> {
+fn judge(row: &Row, backend: Backend, mode: Mode, uid: u32, results: &Results) -> Result<(), Failed> {
     let expectation = row.expectation(backend, mode, uid)?;
-    let report = results
-        .reports
-        .get(row.id)
-        .ok_or_else(|| format!("the run did not get there: {}", results.end))?;
+    let report = results.reports.get(row.id).ok_or_else(|| format!("the run did not get there: {}", results.end))?;
     let changes = results.changes.get(row.id).map_or(&[][..], Vec::as_slice);
     Ok(expectation.verdict(report, changes)?)
 }

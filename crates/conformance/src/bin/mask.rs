@@ -90,7 +90,8 @@ fn parse(words: impl Iterator<Item = std::ffi::OsString>) -> Result<Asked, Strin
             }
             name => {
                 let known = NUMBERS.iter().find(|(n, _)| *n == name).map(|(_, number)| *number);
-                let number = known.or_else(|| name.parse().ok()).ok_or_else(|| format!("unknown system call: {name}"))?;
+                let number =
+                    known.or_else(|| name.parse().ok()).ok_or_else(|| format!("unknown system call: {name}"))?;
                 asked.calls.push(number);
             }
         }

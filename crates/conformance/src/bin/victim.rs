@@ -40,17 +40,8 @@ extern "C" fn count(signal: i32) {
 }
 
 fn count_signals() {
-    for signal in (1..=64).filter(|s| {
-        ![
-            libc::SIGKILL,
-            libc::SIGSTOP,
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            32,
-            33,
-        ]
-        .contains(s)
-    }) {
+    for signal in (1..=64).filter(|s| ![libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGBUS, 32, 33].contains(s))
+    {
         // SAFETY: the handler only adds to an atomic number, which is allowed in a signal handler.
         unsafe { libc::signal(signal, count as extern "C" fn(i32) as libc::sighandler_t) };
     }
@@ -59,10 +50,7 @@ fn count_signals() {
 fn serve(out: &str, tag: &str) -> Result<(), Errno> {
     count_signals();
     let received: Received = Arc::default();
-    let file = open(
-        &c(format!("{out}/victim")),
-        libc::O_RDWR | libc::O_CREAT | libc::O_APPEND,
-    )?;
+    let file = open(&c(format!("{out}/victim")), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND)?;
     let tcp = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("127.0.0.1:0"))?;
     let udp = UdpSocket::bind("127.0.0.1:0")?;
     let mut hello = Hello {
@@ -136,12 +124,7 @@ fn keep(received: &Received, bytes: &[u8]) {
 }
 
 fn bound(name: &CStr, kind: i32) -> Result<i32, Errno> {
-    let socket = sys!(
-        libc::SYS_socket,
-        libc::AF_UNIX,
-        kind | libc::SOCK_CLOEXEC,
-        0
-    )? as i32;
+    let socket = sys!(libc::SYS_socket, libc::AF_UNIX, kind | libc::SOCK_CLOEXEC, 0)? as i32;
     let (address, length) = unix_address(name);
     sys!(libc::SYS_bind, socket, read(&address), length)?;
     Ok(socket)
@@ -160,15 +143,7 @@ fn receive_all(socket: i32, received: &Received) {
     let received = Arc::clone(received);
     std::thread::spawn(move || {
         let mut bytes = [0u8; 256];
-        while let Ok(n @ 1..) = sys!(
-            libc::SYS_recvfrom,
-            socket,
-            &mut bytes[..],
-            256usize,
-            0,
-            0,
-            0
-        ) {
+        while let Ok(n @ 1..) = sys!(libc::SYS_recvfrom, socket, &mut bytes[..], 256usize, 0, 0, 0) {
             keep(&received, &bytes[..n as usize]);
         }
         sys::close(socket);
@@ -202,25 +177,11 @@ impl Objects {
         let text = hello.key.as_bytes();
         let key = call(
             libc::SYS_add_key,
-            &[
-                c"user".into(),
-                (&name).into(),
-                text.into(),
-                text.len().into(),
-                USER_KEYRING.into(),
-            ],
+            &[c"user".into(), (&name).into(), text.into(), text.len().into(), USER_KEYRING.into()],
         )?;
         // Everything for the possessor and for processes of the same user: a command inside is one of these.
         sys!(libc::SYS_keyctl, KEYCTL_SETPERM, key, 0x3f3f_0000)?;
-        Ok(Objects {
-            shm: hello.shm,
-            shm_at,
-            msg: hello.msg,
-            sem: hello.sem,
-            mq,
-            mq_name: hello.mq.clone(),
-            key,
-        })
+        Ok(Objects { shm: hello.shm, shm_at, msg: hello.msg, sem: hello.sem, mq, mq_name: hello.mq.clone(), key })
     }
 
     fn shm_text(&self) -> String {
@@ -234,24 +195,10 @@ impl Objects {
     fn messages(&self) -> Vec<String> {
         let mut texts = Vec::new();
         let mut bytes = [0u8; 8 + 8192];
-        while let Ok(n) = sys!(
-            libc::SYS_msgrcv,
-            self.msg,
-            &mut bytes[..],
-            256usize,
-            0,
-            libc::IPC_NOWAIT
-        ) {
+        while let Ok(n) = sys!(libc::SYS_msgrcv, self.msg, &mut bytes[..], 256usize, 0, libc::IPC_NOWAIT) {
             texts.push(String::from_utf8_lossy(&bytes[8..8 + n as usize]).into_owned());
         }
-        while let Ok(n) = sys!(
-            libc::SYS_mq_timedreceive,
-            self.mq,
-            &mut bytes[..],
-            8192usize,
-            0,
-            0
-        ) {
+        while let Ok(n) = sys!(libc::SYS_mq_timedreceive, self.mq, &mut bytes[..], 8192usize, 0, 0) {
             texts.push(String::from_utf8_lossy(&bytes[..n as usize]).into_owned());
         }
         texts
@@ -280,31 +227,14 @@ fn facts(objects: &Objects, file: i32, received: &Received) -> Result<Facts, Err
             signals.insert(number as i32, count);
         }
     }
-    let memory: Vec<u8> = MEMORY
-        .iter()
-        .flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes())
-        .collect();
+    let memory: Vec<u8> = MEMORY.iter().flat_map(|w| w.load(Ordering::Relaxed).to_ne_bytes()).collect();
     let memory: Vec<u8> = memory.into_iter().take_while(|b| *b != 0).collect();
     let mut bytes = vec![0u8; 4096];
     let n = sys!(libc::SYS_pread64, file, bytes.as_mut_slice(), 4096usize, 0)?;
     let mut affinity = [0u64; 16];
-    sys!(
-        libc::SYS_sched_getaffinity,
-        0,
-        128usize,
-        write(&mut affinity)
-    )?;
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    sys!(
-        libc::SYS_prlimit64,
-        0,
-        libc::RLIMIT_MSGQUEUE,
-        0,
-        write(&mut limit)
-    )?;
+    sys!(libc::SYS_sched_getaffinity, 0, 128usize, write(&mut affinity))?;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_MSGQUEUE, 0, write(&mut limit))?;
     Ok(Facts {
         received: received.lock().map(|r| r.clone()).unwrap_or_default(),
         signals,
@@ -316,8 +246,6 @@ fn facts(objects: &Objects, file: i32, received: &Received) -> Result<Facts, Err
         affinity: affinity[0],
         limit: limit.rlim_cur,
         ioprio: sys!(libc::SYS_ioprio_get, 1, 0)?,
-        oom: std::fs::read_to_string("/proc/self/oom_score_adj")?
-            .trim()
-            .to_owned(),
+        oom: std::fs::read_to_string("/proc/self/oom_score_adj")?.trim().to_owned(),
     })
 }

@@ -80,20 +80,12 @@ impl Target<'_> {
 
     /// The descriptor that was open for this attempt when the run began.
     fn inherited(&self) -> Result<i32, Errno> {
-        self.context
-            .inherited
-            .get(self.id)
-            .copied()
-            .ok_or(Errno(libc::ENODATA))
+        self.context.inherited.get(self.id).copied().ok_or(Errno(libc::ENODATA))
     }
 
     /// A process may be hurt only if there is one: the number 0 would mean ourselves.
     fn pid(&self) -> Result<i32, Errno> {
-        if self.context.victim.pid > 1 {
-            Ok(self.context.victim.pid)
-        } else {
-            Err(Errno(libc::ENODATA))
-        }
+        if self.context.victim.pid > 1 { Ok(self.context.victim.pid) } else { Err(Errno(libc::ENODATA)) }
     }
 }
 
@@ -104,10 +96,7 @@ fn write_file(path: &CStr, flags: i32) -> Act {
 }
 
 fn find(id: &str) -> Option<(&'static str, &'static Attempt)> {
-    GROUPS
-        .iter()
-        .flat_map(|(g, list)| list.iter().map(move |a| (*g, a)))
-        .find(|(_, a)| a.id == id)
+    GROUPS.iter().flat_map(|(g, list)| list.iter().map(move |a| (*g, a))).find(|(_, a)| a.id == id)
 }
 
 fn main() {
@@ -119,10 +108,7 @@ fn main() {
         ["run-all", "--context", file] => run_all(file),
         // What the set-uid copy is asked: does the bit count?
         ["shows-uid", uid] => std::process::exit(i32::from(uid.parse() != Ok(meta::own_uid()))),
-        _ => Err(
-            "usage: pinfold-hostile --list | run ID --context FILE | run-all --context FILE"
-                .to_owned(),
-        ),
+        _ => Err("usage: pinfold-hostile --list | run ID --context FILE | run-all --context FILE".to_owned()),
     };
     if let Err(text) = done {
         eprintln!("pinfold-hostile: {text}");
@@ -133,11 +119,7 @@ fn main() {
 fn list() -> Result<(), String> {
     for (group, attempts) in GROUPS {
         for a in *attempts {
-            let line = Listed {
-                id: a.id.into(),
-                group: (*group).into(),
-                description: a.about.into(),
-            };
+            let line = Listed { id: a.id.into(), group: (*group).into(), description: a.about.into() };
             say(&line)?;
         }
     }
@@ -149,9 +131,7 @@ fn say(line: &impl serde::Serialize) -> Result<(), String> {
     let mut text = serde_json::to_string(line).map_err(|e| e.to_string())?;
     text.push('\n');
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|e| e.to_string())
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| e.to_string())
 }
 
 fn load(file: &str) -> Result<Context, String> {
@@ -162,40 +142,19 @@ fn load(file: &str) -> Result<Context, String> {
 fn run_one(id: &str, file: &str) -> Result<(), String> {
     let context = load(file)?;
     let (_, found) = find(id).ok_or_else(|| format!("no attempt {id}"))?;
-    say(&Report::of(
-        id,
-        (found.act)(&Target {
-            id: found.id,
-            context: &context,
-        }),
-    ))
+    say(&Report::of(id, (found.act)(&Target { id: found.id, context: &context })))
 }
 
 fn run_all(file: &str) -> Result<(), String> {
     let context = load(file)?;
     let chosen: Vec<&Attempt> = if context.only.is_empty() {
-        GROUPS
-            .iter()
-            .filter(|(g, _)| *g != "stream")
-            .flat_map(|(_, list)| list.iter())
-            .collect()
+        GROUPS.iter().filter(|(g, _)| *g != "stream").flat_map(|(_, list)| list.iter()).collect()
     } else {
-        let pick = |id: &String| {
-            find(id)
-                .map(|(_, a)| a)
-                .ok_or_else(|| format!("no attempt {id}"))
-        };
-        context
-            .only
-            .iter()
-            .map(pick)
-            .collect::<Result<_, String>>()?
+        let pick = |id: &String| find(id).map(|(_, a)| a).ok_or_else(|| format!("no attempt {id}"));
+        context.only.iter().map(pick).collect::<Result<_, String>>()?
     };
     for a in chosen {
-        let target = Target {
-            id: a.id,
-            context: &context,
-        };
+        let target = Target { id: a.id, context: &context };
         let pid = fork(|| {
             let _ = sys!(libc::SYS_alarm, ATTEMPT_SECONDS);
             (a.act)(&target).err().map_or(0, |e| e.0)

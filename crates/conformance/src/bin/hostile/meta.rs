@@ -12,136 +12,75 @@ const TIMES: [[i64; 2]; 2] = [[1_000_000_000, 0]; 2];
 
 pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("meta-chmod", "chmod a file", |t| chmod(&t.out("f"), 0o600)),
-    attempt("meta-chmod-setuid", "give a file the set-uid bit", |t| {
-        chmod(&t.out("f"), 0o4755)
+    attempt("meta-chmod-setuid", "give a file the set-uid bit", |t| chmod(&t.out("f"), 0o4755)),
+    attempt("meta-chmod-dir", "chmod a directory", |t| chmod(&t.out("d"), 0o700)),
+    attempt("meta-fchmod-rdonly", "fchmod on a descriptor open for reading", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        sys!(libc::SYS_fchmod, fd, 0o600).map(drop)
     }),
-    attempt("meta-chmod-dir", "chmod a directory", |t| {
-        chmod(&t.out("d"), 0o700)
+    attempt("meta-fchmodat2-opath", "fchmodat2 with an empty path on an O_PATH descriptor", |t| {
+        let fd = open(&t.out("f"), O_PATH)?;
+        sys!(SYS_FCHMODAT2, fd, c"", 0o600, AT_EMPTY_PATH).map(drop)
     }),
-    attempt(
-        "meta-fchmod-rdonly",
-        "fchmod on a descriptor open for reading",
-        |t| {
-            let fd = open(&t.out("f"), O_RDONLY)?;
-            sys!(libc::SYS_fchmod, fd, 0o600).map(drop)
-        },
-    ),
-    attempt(
-        "meta-fchmodat2-opath",
-        "fchmodat2 with an empty path on an O_PATH descriptor",
-        |t| {
-            let fd = open(&t.out("f"), O_PATH)?;
-            sys!(SYS_FCHMODAT2, fd, c"", 0o600, AT_EMPTY_PATH).map(drop)
-        },
-    ),
-    attempt("meta-chown-self", "chown to the own uid and gid", |t| {
-        chown(&t.out("f"), own_uid(), own_gid())
+    attempt("meta-chown-self", "chown to the own uid and gid", |t| chown(&t.out("f"), own_uid(), own_gid())),
+    attempt("meta-chown-other", "chown to another uid", |t| chown(&t.out("f"), 12345, 12345)),
+    attempt("meta-fchown-rdonly", "fchown on a descriptor open for reading", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        sys!(libc::SYS_fchown, fd, own_uid(), own_gid()).map(drop)
     }),
-    attempt("meta-chown-other", "chown to another uid", |t| {
-        chown(&t.out("f"), 12345, 12345)
-    }),
-    attempt(
-        "meta-fchown-rdonly",
-        "fchown on a descriptor open for reading",
-        |t| {
-            let fd = open(&t.out("f"), O_RDONLY)?;
-            sys!(libc::SYS_fchown, fd, own_uid(), own_gid()).map(drop)
-        },
-    ),
     attempt("meta-utimensat", "set explicit times", |t| {
         sys!(libc::SYS_utimensat, AT_FDCWD, &t.out("f"), read(&TIMES), 0).map(drop)
     }),
     attempt("meta-utime-null", "set times to now", |t| {
         sys!(libc::SYS_utimensat, AT_FDCWD, &t.out("f"), 0, 0).map(drop)
     }),
-    attempt(
-        "meta-futimens-rdonly",
-        "futimens on a descriptor open for reading",
-        |t| {
-            let fd = open(&t.out("f"), O_RDONLY)?;
-            sys!(libc::SYS_utimensat, fd, 0, read(&TIMES), 0).map(drop)
-        },
-    ),
-    attempt("meta-setxattr", "set an extended attribute", |t| {
-        setxattr(&t.out("f"), c"user.new", b"1")
+    attempt("meta-futimens-rdonly", "futimens on a descriptor open for reading", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        sys!(libc::SYS_utimensat, fd, 0, read(&TIMES), 0).map(drop)
     }),
-    attempt(
-        "meta-fsetxattr-rdonly",
-        "fsetxattr on a descriptor open for reading",
-        |t| {
-            let fd = open(&t.out("f"), O_RDONLY)?;
-            sys!(libc::SYS_fsetxattr, fd, c"user.new", &b"1"[..], 1usize, 0).map(drop)
-        },
-    ),
-    attempt(
-        "meta-setxattrat",
-        "set an extended attribute with setxattrat (6.13)",
-        |t| {
-            let value = b"1";
-            // struct xattr_args: value, size, flags
-            let args = [value.as_ptr() as u64, 1u64];
-            sys!(
-                463,
-                AT_FDCWD,
-                &t.out("f"),
-                0,
-                c"user.new",
-                read(&args),
-                16usize
-            )
-            .map(drop)
-        },
-    ),
+    attempt("meta-setxattr", "set an extended attribute", |t| setxattr(&t.out("f"), c"user.new", b"1")),
+    attempt("meta-fsetxattr-rdonly", "fsetxattr on a descriptor open for reading", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        sys!(libc::SYS_fsetxattr, fd, c"user.new", &b"1"[..], 1usize, 0).map(drop)
+    }),
+    attempt("meta-setxattrat", "set an extended attribute with setxattrat (6.13)", |t| {
+        let value = b"1";
+        // struct xattr_args: value, size, flags
+        let args = [value.as_ptr() as u64, 1u64];
+        sys!(463, AT_FDCWD, &t.out("f"), 0, c"user.new", read(&args), 16usize).map(drop)
+    }),
     attempt("meta-removexattr", "remove an extended attribute", |t| {
         sys!(libc::SYS_removexattr, &t.out("f"), c"user.pinfold").map(drop)
     }),
     attempt("meta-posix-acl", "set an access list", |t| {
         // version 2; owner rw, user 65534 rwx, group r, mask rwx, others r
         let mut bytes = vec![2u8, 0, 0, 0];
-        for (tag, perm, id) in [
-            (1u16, 6u16, !0u32),
-            (2, 7, 65534),
-            (4, 4, !0),
-            (16, 7, !0),
-            (32, 4, !0),
-        ] {
+        for (tag, perm, id) in [(1u16, 6u16, !0u32), (2, 7, 65534), (4, 4, !0), (16, 7, !0), (32, 4, !0)] {
             bytes.extend(tag.to_le_bytes());
             bytes.extend(perm.to_le_bytes());
             bytes.extend(id.to_le_bytes());
         }
         setxattr(&t.out("f"), c"system.posix_acl_access", &bytes)
     }),
-    attempt(
-        "meta-setxattr-capability",
-        "give a file capabilities",
-        |t| {
-            let mut bytes = 0x0200_0001u32.to_le_bytes().to_vec();
-            bytes.extend([0xff; 4]);
-            bytes.extend([0; 12]);
-            setxattr(&t.out("f"), c"security.capability", &bytes)
-        },
-    ),
-    attempt(
-        "meta-uring-setxattr",
-        "set an extended attribute by io_uring",
-        |t| {
-            let path = t.out("f");
-            uring::submit(&uring::Entry {
-                opcode: 42,
-                path: Some(c"user.new"),
-                second: Some(c"1"),
-                third: Some(&path),
-                len: 1,
-                ..Default::default()
-            })
-        },
-    ),
-    attempt("meta-setflags-nodump", "set the nodump flag", |t| {
-        setflags(t, 0x40)
+    attempt("meta-setxattr-capability", "give a file capabilities", |t| {
+        let mut bytes = 0x0200_0001u32.to_le_bytes().to_vec();
+        bytes.extend([0xff; 4]);
+        bytes.extend([0; 12]);
+        setxattr(&t.out("f"), c"security.capability", &bytes)
     }),
-    attempt("meta-setflags-immutable", "set the immutable flag", |t| {
-        setflags(t, 0x10)
+    attempt("meta-uring-setxattr", "set an extended attribute by io_uring", |t| {
+        let path = t.out("f");
+        uring::submit(&uring::Entry {
+            opcode: 42,
+            path: Some(c"user.new"),
+            second: Some(c"1"),
+            third: Some(&path),
+            len: 1,
+            ..Default::default()
+        })
     }),
+    attempt("meta-setflags-nodump", "set the nodump flag", |t| setflags(t, 0x40)),
+    attempt("meta-setflags-immutable", "set the immutable flag", |t| setflags(t, 0x10)),
     attempt("meta-fssetxattr", "set flags with FS_IOC_FSSETXATTR", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;
         let mut attributes = [0u32; 7];
@@ -149,17 +88,13 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         attributes[0] |= 0x80;
         ioctl(fd, 0x401c_5820, read(&attributes))
     }),
-    attempt(
-        "meta-file-setattr",
-        "set flags with file_setattr (6.17)",
-        |t| {
-            let mut attributes = [0u64; 3];
-            let path = t.out("f");
-            sys!(468, AT_FDCWD, &path, write(&mut attributes), 24usize, 0)?;
-            attributes[0] |= 0x80;
-            sys!(469, AT_FDCWD, &path, read(&attributes), 24usize, 0).map(drop)
-        },
-    ),
+    attempt("meta-file-setattr", "set flags with file_setattr (6.17)", |t| {
+        let mut attributes = [0u64; 3];
+        let path = t.out("f");
+        sys!(468, AT_FDCWD, &path, write(&mut attributes), 24usize, 0)?;
+        attributes[0] |= 0x80;
+        sys!(469, AT_FDCWD, &path, read(&attributes), 24usize, 0).map(drop)
+    }),
     attempt("meta-setversion", "set the inode's version", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;
         ioctl(fd, 0x4008_7602, read(&4711u32))
@@ -172,19 +107,11 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         argument[2] = 4096;
         ioctl(fd, 0x4080_6685, read(&argument))
     }),
-    attempt(
-        "meta-atime-by-read",
-        "move the access time by reading",
-        |t| {
-            let before = access_time(&t.out("f"))?;
-            read_some(&t.out("f"))?;
-            if access_time(&t.out("f"))? == before {
-                Err(Errno(libc::EROFS))
-            } else {
-                Ok(())
-            }
-        },
-    ),
+    attempt("meta-atime-by-read", "move the access time by reading", |t| {
+        let before = access_time(&t.out("f"))?;
+        read_some(&t.out("f"))?;
+        if access_time(&t.out("f"))? == before { Err(Errno(libc::EROFS)) } else { Ok(()) }
+    }),
     attempt("meta-flock", "take an exclusive lock", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;
         sys!(libc::SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB).map(drop)
@@ -195,51 +122,21 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     attempt("meta-inotify", "watch a directory", |t| {
         let fd = sys!(libc::SYS_inotify_init1, libc::IN_CLOEXEC)?;
-        sys!(
-            libc::SYS_inotify_add_watch,
-            fd,
-            &t.out(""),
-            libc::IN_ALL_EVENTS
-        )
-        .map(drop)
+        sys!(libc::SYS_inotify_add_watch, fd, &t.out(""), libc::IN_ALL_EVENTS).map(drop)
     }),
-    attempt(
-        "meta-fanotify-perm-mark",
-        "mark a file for permission events",
-        |t| {
-            let fd = sys!(
-                libc::SYS_fanotify_init,
-                libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC,
-                O_RDONLY
-            )?;
-            let mask = libc::FAN_ACCESS_PERM;
-            sys!(
-                libc::SYS_fanotify_mark,
-                fd,
-                libc::FAN_MARK_ADD,
-                mask,
-                AT_FDCWD,
-                &t.out("f2")
-            )
-            .map(drop)
-        },
-    ),
-    attempt("meta-read-outside", "read a file", |t| {
-        read_some(&t.out("f"))
+    attempt("meta-fanotify-perm-mark", "mark a file for permission events", |t| {
+        let fd = sys!(libc::SYS_fanotify_init, libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC, O_RDONLY)?;
+        let mask = libc::FAN_ACCESS_PERM;
+        sys!(libc::SYS_fanotify_mark, fd, libc::FAN_MARK_ADD, mask, AT_FDCWD, &t.out("f2")).map(drop)
     }),
-    attempt("meta-exec-outside", "execute a file", |t| {
-        succeeds(&t.out("prog"))
+    attempt("meta-read-outside", "read a file", |t| read_some(&t.out("f"))),
+    attempt("meta-exec-outside", "execute a file", |t| succeeds(&t.out("prog"))),
+    attempt("meta-chmod-via-old-hard-link", "chmod through a hard link made before the call", |t| {
+        chmod(&t.ws("hard"), 0o600)
     }),
-    attempt(
-        "meta-chmod-via-old-hard-link",
-        "chmod through a hard link made before the call",
-        |t| chmod(&t.ws("hard"), 0o600),
-    ),
-    attempt(
-        "meta-chmod-via-symlink",
-        "chmod through a symbolic link in the workspace",
-        |t| chmod(&t.ws("link"), 0o600),
-    ),
+    attempt("meta-chmod-via-symlink", "chmod through a symbolic link in the workspace", |t| {
+        chmod(&t.ws("link"), 0o600)
+    }),
 ];
 
 /// The same number on every architecture.
@@ -280,14 +177,7 @@ fn setflags(t: &Target, flag: u32) -> Act {
 fn access_time(path: &CStr) -> Result<(i64, u32), Errno> {
     // SAFETY: statx is made of numbers, for which zero is a value.
     let mut s: libc::statx = unsafe { std::mem::zeroed() };
-    sys!(
-        libc::SYS_statx,
-        AT_FDCWD,
-        path,
-        0,
-        libc::STATX_ATIME,
-        write(&mut s)
-    )?;
+    sys!(libc::SYS_statx, AT_FDCWD, path, 0, libc::STATX_ATIME, write(&mut s))?;
     Ok((s.stx_atime.tv_sec, s.stx_atime.tv_nsec))
 }
 

@@ -7,126 +7,59 @@ use pinfold_conformance::sys;
 use pinfold_conformance::sys::{in_child, open, read, write, write_all};
 
 pub(crate) const ATTEMPTS: &[Attempt] = &[
-    attempt(
-        "net-tcp-connect",
-        "connect by TCP to a listener outside",
-        |t| connect_and_send(t, socket(AF_INET, SOCK_STREAM, 0)?),
-    ),
-    attempt(
-        "net-tcp-connect-mapped",
-        "connect by TCP to ::ffff:127.0.0.1",
-        |t| {
-            let fd = socket(AF_INET6, SOCK_STREAM, 0)?;
-            let mut address = [0u8; 28];
-            address[0..2].copy_from_slice(&(AF_INET6 as u16).to_ne_bytes());
-            address[2..4].copy_from_slice(&t.context.victim.tcp.to_be_bytes());
-            address[18..24].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
-            sys!(libc::SYS_connect, fd, &address[..], 28usize)?;
-            write_all(fd, t.text())
-        },
-    ),
+    attempt("net-tcp-connect", "connect by TCP to a listener outside", |t| {
+        connect_and_send(t, socket(AF_INET, SOCK_STREAM, 0)?)
+    }),
+    attempt("net-tcp-connect-mapped", "connect by TCP to ::ffff:127.0.0.1", |t| {
+        let fd = socket(AF_INET6, SOCK_STREAM, 0)?;
+        let mut address = [0u8; 28];
+        address[0..2].copy_from_slice(&(AF_INET6 as u16).to_ne_bytes());
+        address[2..4].copy_from_slice(&t.context.victim.tcp.to_be_bytes());
+        address[18..24].copy_from_slice(&[0xff, 0xff, 127, 0, 0, 1]);
+        sys!(libc::SYS_connect, fd, &address[..], 28usize)?;
+        write_all(fd, t.text())
+    }),
     attempt("net-mptcp-connect", "connect by MPTCP", |t| {
         connect_and_send(t, socket(AF_INET, SOCK_STREAM, libc::IPPROTO_MPTCP)?)
     }),
-    attempt("net-sctp", "open an SCTP socket", |_| {
-        socket(AF_INET, SOCK_STREAM, libc::IPPROTO_SCTP).map(drop)
-    }),
+    attempt("net-sctp", "open an SCTP socket", |_| socket(AF_INET, SOCK_STREAM, libc::IPPROTO_SCTP).map(drop)),
     attempt("net-tcp-fastopen-send", "send with MSG_FASTOPEN", |t| {
         let fd = socket(AF_INET, SOCK_STREAM, 0)?;
         let address = loopback(t.context.victim.tcp);
-        sys!(
-            libc::SYS_sendto,
-            fd,
-            t.text(),
-            t.text().len(),
-            libc::MSG_FASTOPEN,
-            &address[..],
-            16usize
-        )
-        .map(drop)
+        sys!(libc::SYS_sendto, fd, t.text(), t.text().len(), libc::MSG_FASTOPEN, &address[..], 16usize).map(drop)
     }),
-    attempt(
-        "net-tcp-fastopen-connect",
-        "connect with TCP_FASTOPEN_CONNECT",
-        |t| {
-            let fd = socket(AF_INET, SOCK_STREAM, 0)?;
-            sys!(
-                libc::SYS_setsockopt,
-                fd,
-                libc::IPPROTO_TCP,
-                30,
-                read(&1i32),
-                4
-            )?;
-            connect_and_send(t, fd)
-        },
-    ),
+    attempt("net-tcp-fastopen-connect", "connect with TCP_FASTOPEN_CONNECT", |t| {
+        let fd = socket(AF_INET, SOCK_STREAM, 0)?;
+        sys!(libc::SYS_setsockopt, fd, libc::IPPROTO_TCP, 30, read(&1i32), 4)?;
+        connect_and_send(t, fd)
+    }),
     attempt("net-uring-connect", "connect by io_uring", |t| {
         let fd = socket(AF_INET, SOCK_STREAM, 0)?;
         let address = loopback(t.context.victim.tcp);
-        uring::submit(&uring::Entry {
-            opcode: 16,
-            fd,
-            bytes: Some(&address),
-            offset: 16,
-            ..Default::default()
-        })?;
+        uring::submit(&uring::Entry { opcode: 16, fd, bytes: Some(&address), offset: 16, ..Default::default() })?;
         write_all(fd, t.text())
     }),
-    attempt("net-tcp-bind", "bind a TCP port", |_| {
-        bind(socket(AF_INET, SOCK_STREAM, 0)?)
-    }),
+    attempt("net-tcp-bind", "bind a TCP port", |_| bind(socket(AF_INET, SOCK_STREAM, 0)?)),
     attempt("net-tcp-listen", "listen without binding", |_| {
         sys!(libc::SYS_listen, socket(AF_INET, SOCK_STREAM, 0)?, 1).map(drop)
     }),
     attempt("net-udp-send", "send by UDP to a listener outside", |t| {
         let fd = socket(AF_INET, SOCK_DGRAM, 0)?;
         let address = loopback(t.context.victim.udp);
-        sys!(
-            libc::SYS_sendto,
-            fd,
-            t.text(),
-            t.text().len(),
-            0,
-            &address[..],
-            16usize
-        )
-        .map(drop)
+        sys!(libc::SYS_sendto, fd, t.text(), t.text().len(), 0, &address[..], 16usize).map(drop)
     }),
-    attempt("net-udp-bind", "bind a UDP port", |_| {
-        bind(socket(AF_INET, SOCK_DGRAM, 0)?)
-    }),
-    attempt("net-icmp", "open a ping socket", |_| {
-        socket(AF_INET, SOCK_DGRAM, libc::IPPROTO_ICMP).map(drop)
-    }),
-    attempt("net-raw", "open a raw socket", |_| {
-        socket(AF_INET, SOCK_RAW, libc::IPPROTO_ICMP).map(drop)
-    }),
-    attempt("net-packet", "open a packet socket", |_| {
-        socket(libc::AF_PACKET, SOCK_RAW, 0).map(drop)
-    }),
-    attempt("net-netlink", "open a routing netlink socket", |_| {
-        socket(libc::AF_NETLINK, SOCK_RAW, 0).map(drop)
-    }),
-    attempt("net-vsock", "open a VM socket", |_| {
-        socket(libc::AF_VSOCK, SOCK_STREAM, 0).map(drop)
-    }),
-    attempt("net-alg", "open a kernel crypto socket", |_| {
-        socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0).map(drop)
-    }),
-    attempt("net-tun", "open /dev/net/tun", |_| {
-        open(c"/dev/net/tun", O_RDWR).map(drop)
-    }),
+    attempt("net-udp-bind", "bind a UDP port", |_| bind(socket(AF_INET, SOCK_DGRAM, 0)?)),
+    attempt("net-icmp", "open a ping socket", |_| socket(AF_INET, SOCK_DGRAM, libc::IPPROTO_ICMP).map(drop)),
+    attempt("net-raw", "open a raw socket", |_| socket(AF_INET, SOCK_RAW, libc::IPPROTO_ICMP).map(drop)),
+    attempt("net-packet", "open a packet socket", |_| socket(libc::AF_PACKET, SOCK_RAW, 0).map(drop)),
+    attempt("net-netlink", "open a routing netlink socket", |_| socket(libc::AF_NETLINK, SOCK_RAW, 0).map(drop)),
+    attempt("net-vsock", "open a VM socket", |_| socket(libc::AF_VSOCK, SOCK_STREAM, 0).map(drop)),
+    attempt("net-alg", "open a kernel crypto socket", |_| socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0).map(drop)),
+    attempt("net-tun", "open /dev/net/tun", |_| open(c"/dev/net/tun", O_RDWR).map(drop)),
 ];
 
 fn socket(family: i32, kind: i32, protocol: i32) -> Result<i32, Errno> {
-    sys!(
-        libc::SYS_socket,
-        family,
-        kind | libc::SOCK_CLOEXEC,
-        protocol
-    )
-    .map(|fd| fd as i32)
+    sys!(libc::SYS_socket, family, kind | libc::SOCK_CLOEXEC, protocol).map(|fd| fd as i32)
 }
 
 /// `struct sockaddr_in` of 127.0.0.1.
@@ -156,12 +89,7 @@ pub(crate) fn talk_to_self() -> Act {
     sys!(libc::SYS_listen, server, 4)?;
     let mut address = [0u8; 16];
     let mut length = 16u32;
-    sys!(
-        libc::SYS_getsockname,
-        server,
-        &mut address[..],
-        write(&mut length)
-    )?;
+    sys!(libc::SYS_getsockname, server, &mut address[..], write(&mut length))?;
     in_child(|| {
         let client = socket(AF_INET, SOCK_STREAM, 0)?;
         sys!(libc::SYS_connect, client, &address[..], 16usize)?;

@@ -9,65 +9,33 @@ use pinfold_conformance::victim::SIGNALS;
 use std::ffi::CStr;
 
 pub(crate) const ATTEMPTS: &[Attempt] = &[
-    attempt(
-        "proc-kill-zero",
-        "ask whether the process outside exists",
-        |t| sys!(libc::SYS_kill, t.pid()?, 0).map(drop),
-    ),
-    attempt("proc-kill-signal", "send SIGUSR1", |t| {
-        sys!(libc::SYS_kill, t.pid()?, SIGNALS[0].0).map(drop)
+    attempt("proc-kill-zero", "ask whether the process outside exists", |t| {
+        sys!(libc::SYS_kill, t.pid()?, 0).map(drop)
     }),
+    attempt("proc-kill-signal", "send SIGUSR1", |t| sys!(libc::SYS_kill, t.pid()?, SIGNALS[0].0).map(drop)),
     attempt("proc-pidfd-signal", "send SIGUSR2 by pidfd", |t| {
         let fd = sys!(libc::SYS_pidfd_open, t.pid()?, 0)?;
         sys!(libc::SYS_pidfd_send_signal, fd, SIGNALS[1].0, 0, 0).map(drop)
     }),
-    attempt(
-        "proc-setown",
-        "let the kernel send a signal (F_SETOWN, O_ASYNC)",
-        |t| {
-            let mut pair = [0i32; 2];
-            sys!(
-                libc::SYS_socketpair,
-                libc::AF_UNIX,
-                libc::SOCK_STREAM,
-                0,
-                write(&mut pair)
-            )?;
-            sys!(libc::SYS_fcntl, pair[0], libc::F_SETOWN, t.pid()?)?;
-            sys!(libc::SYS_fcntl, pair[0], F_SETSIG, SIGNALS[2].0)?;
-            sys!(
-                libc::SYS_fcntl,
-                pair[0],
-                libc::F_SETFL,
-                libc::O_ASYNC | libc::O_NONBLOCK
-            )?;
-            write_all(pair[1], b"x")
-        },
-    ),
-    attempt("proc-kill-all-zero", "kill(-1, 0)", |_| {
-        sys!(libc::SYS_kill, -1, 0).map(drop)
+    attempt("proc-setown", "let the kernel send a signal (F_SETOWN, O_ASYNC)", |t| {
+        let mut pair = [0i32; 2];
+        sys!(libc::SYS_socketpair, libc::AF_UNIX, libc::SOCK_STREAM, 0, write(&mut pair))?;
+        sys!(libc::SYS_fcntl, pair[0], libc::F_SETOWN, t.pid()?)?;
+        sys!(libc::SYS_fcntl, pair[0], F_SETSIG, SIGNALS[2].0)?;
+        sys!(libc::SYS_fcntl, pair[0], libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK)?;
+        write_all(pair[1], b"x")
     }),
+    attempt("proc-kill-all-zero", "kill(-1, 0)", |_| sys!(libc::SYS_kill, -1, 0).map(drop)),
     attempt("proc-ptrace", "ptrace the process outside", |t| {
         const PTRACE_SEIZE: i32 = 0x4206;
         sys!(libc::SYS_ptrace, PTRACE_SEIZE, t.pid()?, 0, 0).map(drop)
     }),
-    attempt("proc-mem", "open its memory for writing", |t| {
-        open(&t.victim("mem"), O_RDWR).map(drop)
-    }),
+    attempt("proc-mem", "open its memory for writing", |t| open(&t.victim("mem"), O_RDWR).map(drop)),
     attempt("proc-vm-writev", "write its memory", |t| {
         let text = [t.text(), b"\n"].concat();
         let local = [text.as_ptr() as u64, text.len() as u64];
         let remote = [t.context.victim.memory, text.len() as u64];
-        sys!(
-            libc::SYS_process_vm_writev,
-            t.pid()?,
-            read(&local),
-            1,
-            read(&remote),
-            1,
-            0
-        )
-        .map(drop)
+        sys!(libc::SYS_process_vm_writev, t.pid()?, read(&local), 1, read(&remote), 1, 0).map(drop)
     }),
     attempt("proc-pidfd-getfd", "take its descriptor and write", |t| {
         let pidfd = sys!(libc::SYS_pidfd_open, t.pid()?, 0)?;
@@ -75,60 +43,26 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         write_all(fd, &[t.text(), b"\n"].concat())
     }),
     attempt("proc-root-write", "write below its root", |t| {
-        write_file(
-            &t.victim(&format!("root{}/{}/f", t.context.out.display(), t.id)),
-            O_WRONLY,
-        )
+        write_file(&t.victim(&format!("root{}/{}/f", t.context.out.display(), t.id)), O_WRONLY)
     }),
     attempt("proc-root-read", "read below its root", |t| {
-        open(
-            &t.victim(&format!("root{}/{}/f", t.context.out.display(), t.id)),
-            O_RDONLY,
-        )
-        .map(drop)
+        open(&t.victim(&format!("root{}/{}/f", t.context.out.display(), t.id)), O_RDONLY).map(drop)
     }),
     attempt("proc-cwd-write", "write below its working directory", |t| {
         write_file(&t.victim(&format!("cwd/{}/f", t.id)), O_WRONLY)
     }),
-    attempt(
-        "proc-fd-write",
-        "write through its descriptor in /proc",
-        |t| {
-            let fd = open(
-                &t.victim(&format!("fd/{}", t.context.victim.fd)),
-                O_WRONLY | O_APPEND,
-            )?;
-            write_all(fd, &[t.text(), b"\n"].concat())
-        },
-    ),
-    attempt("proc-environ", "read its environment", |t| {
-        read_some(&t.victim("environ"))
+    attempt("proc-fd-write", "write through its descriptor in /proc", |t| {
+        let fd = open(&t.victim(&format!("fd/{}", t.context.victim.fd)), O_WRONLY | O_APPEND)?;
+        write_all(fd, &[t.text(), b"\n"].concat())
     }),
-    attempt("proc-cmdline", "read its command line", |t| {
-        read_some(&t.victim("cmdline"))
-    }),
+    attempt("proc-environ", "read its environment", |t| read_some(&t.victim("environ"))),
+    attempt("proc-cmdline", "read its command line", |t| read_some(&t.victim("cmdline"))),
     attempt("proc-prlimit", "change its limits", |t| {
         let pid = t.pid()?;
-        let mut limit = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        sys!(
-            libc::SYS_prlimit64,
-            pid,
-            libc::RLIMIT_MSGQUEUE,
-            0,
-            write(&mut limit)
-        )?;
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        sys!(libc::SYS_prlimit64, pid, libc::RLIMIT_MSGQUEUE, 0, write(&mut limit))?;
         limit.rlim_cur /= 2;
-        sys!(
-            libc::SYS_prlimit64,
-            pid,
-            libc::RLIMIT_MSGQUEUE,
-            read(&limit),
-            0
-        )
-        .map(drop)
+        sys!(libc::SYS_prlimit64, pid, libc::RLIMIT_MSGQUEUE, read(&limit), 0).map(drop)
     }),
     attempt("proc-setpriority", "change its nice value", |t| {
         sys!(libc::SYS_setpriority, libc::PRIO_PROCESS, t.pid()?, 7).map(drop)
@@ -139,13 +73,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         // Take the lowest processor away; if it is the only one, there is nothing to try.
         let mut fewer = set;
         fewer[0] &= fewer[0].wrapping_sub(1);
-        sys!(
-            libc::SYS_sched_setaffinity,
-            t.pid()?,
-            128usize,
-            read(&fewer)
-        )
-        .map(drop)
+        sys!(libc::SYS_sched_setaffinity, t.pid()?, 128usize, read(&fewer)).map(drop)
     }),
     attempt("proc-ioprio", "change its I/O priority", |t| {
         sys!(libc::SYS_ioprio_set, 1, t.pid()?, (2 << 13) | 7).map(drop)
@@ -166,9 +94,5 @@ fn read_some(path: &CStr) -> Act {
     let fd = open(path, O_RDONLY)?;
     let mut bytes = [0u8; 16];
     let n = sys!(libc::SYS_read, fd, &mut bytes[..], 16usize)?;
-    if n > 0 {
-        Ok(())
-    } else {
-        Err(Errno(libc::ENODATA))
-    }
+    if n > 0 { Ok(()) } else { Err(Errno(libc::ENODATA)) }
 }

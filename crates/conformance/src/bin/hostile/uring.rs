@@ -47,9 +47,7 @@ pub(crate) fn submit(entry: &Entry) -> Act {
     sqe[4..8].copy_from_slice(&entry.fd.to_ne_bytes());
     let second = entry.second.map_or(entry.offset, |s| s.as_ptr() as u64);
     sqe[8..16].copy_from_slice(&second.to_ne_bytes());
-    let first = entry
-        .bytes
-        .map_or(address(entry.path), |b| b.as_ptr() as u64);
+    let first = entry.bytes.map_or(address(entry.path), |b| b.as_ptr() as u64);
     sqe[16..24].copy_from_slice(&first.to_ne_bytes());
     sqe[24..28].copy_from_slice(&entry.len.to_ne_bytes());
     sqe[28..32].copy_from_slice(&entry.flags.to_ne_bytes());
@@ -62,26 +60,11 @@ pub(crate) fn submit(entry: &Entry) -> Act {
         rings.add(sq_array).cast::<u32>().write_volatile(0);
         rings.add(sq_tail).cast::<u32>().write_volatile(1);
     }
-    sys!(
-        libc::SYS_io_uring_enter,
-        ring,
-        1,
-        1,
-        1, /* IORING_ENTER_GETEVENTS */
-        0,
-        0
-    )?;
+    sys!(libc::SYS_io_uring_enter, ring, 1, 1, 1 /* IORING_ENTER_GETEVENTS */, 0, 0)?;
     // SAFETY: as above; io_uring_enter returned after one completion, so the entry at the head is written.
     let result = unsafe {
         let head = rings.add(cq_head).cast::<u32>().read_volatile() & (cq_entries - 1);
-        rings
-            .add(cqes + head as usize * 16 + 8)
-            .cast::<i32>()
-            .read_volatile()
+        rings.add(cqes + head as usize * 16 + 8).cast::<i32>().read_volatile()
     };
-    if result < 0 {
-        Err(Errno(-result))
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(Errno(-result)) } else { Ok(()) }
 }
