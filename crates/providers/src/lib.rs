@@ -1,1 +1,40 @@
-//! placeholder
+//! Mechanisms that enforce a policy around one command: for each a probe, a plan and a start; and the chain that
+//! chooses among them.
+//!
+//! Everything here may read the host and start the launcher. What must not enter: `unsafe`, a decision about
+//! what a mode means (that is `policy`), state that outlives a provider, a sentence for a terminal (that is
+//! `cli`), and any environment variable that chooses the program that confines.
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`backend`] | the names of the mechanisms |
+//! | [`cancel`] | withdrawing a call |
+//! | [`call`] | what a caller asks beside the policy, and what it receives |
+//! | [`provider`] | [`LocalProvider`]: the one entry |
+//! | [`explain`] | what would happen to a path, from the same grants as the plan |
+//! | `chain` | which mechanisms, in which order, and why one was passed over |
+//! | `roots` | resolving roots and pinning their identity |
+//! | `launcher` | finding and trusting `pinfold-run`, and handing it a plan |
+//! | `runtime_dir` | where our own files live |
+//! | `status` | what the launcher reports |
+//! | `run` | starting, waiting, ending |
+//! | `hard_links` | files below a root that have names elsewhere |
+//! | `linux_namespace` … | one folder per mechanism: `probe`, `plan`, `start` where it differs, `golden/` |
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod call;
+pub mod cancel;
+pub mod explain;
+pub mod provider;
+
+pub use backend::{Backend, UnknownBackend};
+pub use call::{
+    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, ProviderConfig, RunOptions,
+    RunResult, Stream,
+};
+pub use cancel::Cancel;
+pub use explain::{Answer, Operation, Question, Ruling};
+pub use provider::LocalProvider;

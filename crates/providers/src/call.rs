@@ -1,0 +1,248 @@
+//! What a caller asks beside the policy, and what it receives.
+
+use crate::backend::Backend;
+use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Outcome};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Holds an operator's own runner and the texts by which its failure is recognised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CustomRunner {
+    /// The program, an absolute path, and its first arguments; bubblewrap's arguments follow them.
+    pub argv: Vec<OsString>,
+    /// Texts of which one stands in a line of error output when the runner itself failed; at least one.
+    pub failure_signatures: Vec<String>,
+}
+
+/// Holds the settings of a provider.
+#[derive(Debug, Clone)]
+pub struct ProviderConfig {
+    /// Where `pinfold-run` is; without it, beside the current executable.
+    pub launcher: Option<PathBuf>,
+    /// Which mechanisms are tried, in order; without it, what this operating system has, or the custom runner
+    /// alone if there is one.
+    pub chain: Option<Vec<Backend>>,
+    /// An operator's own runner.
+    pub custom_runner: Option<CustomRunner>,
+    /// How long one probe may take; more than zero. The default is 5 s.
+    pub probe_timeout: Duration,
+    /// Where our own files live; without it, a directory of this user that no command can write.
+    pub runtime_dir: Option<PathBuf>,
+    /// Where bubblewrap is looked for; absolute paths, the first that exists counts.
+    pub bwrap_candidates: Vec<PathBuf>,
+}
+
+impl Default for ProviderConfig {
+    fn default() -> Self {
+        Self {
+            launcher: None,
+            chain: None,
+            custom_runner: None,
+            probe_timeout: Duration::from_secs(5),
+            runtime_dir: None,
+            bwrap_candidates: ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"].map(PathBuf::from).into(),
+        }
+    }
+}
+
+/// Says how far writable roots are searched for hard links to files outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HardLinkScan {
+    /// The search ends at either limit and is then reported as incomplete.
+    Scan {
+        /// How many directory entries are looked at.
+        max_entries: u64,
+        /// How long it takes.
+        max_time: Duration,
+    },
+    /// Nothing is searched, and the report says so.
+    Skip,
+}
+
+impl Default for HardLinkScan {
+    fn default() -> Self {
+        Self::Scan { max_entries: 200_000, max_time: Duration::from_millis(500) }
+    }
+}
+
+/// Holds what a caller asks for one call beside its policy.
+#[derive(Debug, Clone, Default)]
+pub struct CallOptions {
+    /// Promises without which nothing may run.
+    pub require: Vec<Guarantee>,
+    /// The mechanism to use; no other is tried then.
+    pub backend: Option<Backend>,
+    /// The working directory, absolute; without it, the one of whoever starts the command.
+    pub cwd: Option<PathBuf>,
+    /// Where the launcher reports, for callers that start the command themselves; absolute, and not below a
+    /// writable root. It is created if it does not exist.
+    pub status_file: Option<PathBuf>,
+    /// The search for hard links.
+    pub hard_links: HardLinkScan,
+    /// Sentences that are added to the report as they are.
+    pub notes: Vec<String>,
+}
+
+/// Says what a standard stream of the command is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stream {
+    /// Ours.
+    #[default]
+    Inherit,
+    /// `/dev/null`.
+    Null,
+    /// Collected. Not for standard input, where it means the same as `Null`.
+    Capture {
+        /// How many bytes are kept: the last ones.
+        limit: usize,
+    },
+    /// Copied on to our own stream of the same number as it comes, and the end is kept. Not for standard input,
+    /// where it means the same as `Null`.
+    Tee {
+        /// How many bytes are kept: the last ones.
+        keep: usize,
+    },
+}
+
+/// Changes one environment variable of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnvChange {
+    /// Sets it.
+    Set(OsString, OsString),
+    /// Removes it.
+    Remove(OsString),
+    /// Removes every variable, also those set by an earlier change.
+    Clear,
+}
+
+/// Receives the process id of what was started, once per attempt.
+pub type OnSpawn = Arc<dyn Fn(u32) + Send + Sync>;
+
+/// Holds how a command is started and for how long.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// Standard input.
+    pub stdin: Stream,
+    /// Standard output.
+    pub stdout: Stream,
+    /// Standard error.
+    pub stderr: Stream,
+    /// Changes of the environment, in order; the temp variables of the sandbox are set after them.
+    pub env: Vec<EnvChange>,
+    /// How long the command may take, from the request on.
+    pub timeout: Option<Duration>,
+    /// How long it has to end after SIGTERM, on a timeout or a cancellation, before SIGKILL. The default is 2 s.
+    pub grace: Duration,
+    /// Is told the process to which signals for the command can be sent.
+    pub on_spawn: Option<OnSpawn>,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            stdin: Stream::Inherit,
+            stdout: Stream::Inherit,
+            stderr: Stream::Inherit,
+            env: Vec::new(),
+            timeout: None,
+            grace: Duration::from_secs(2),
+            on_spawn: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for RunOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunOptions")
+            .field("stdin", &self.stdin)
+            .field("stdout", &self.stdout)
+            .field("stderr", &self.stderr)
+            .field("env", &self.env)
+            .field("timeout", &self.timeout)
+            .field("grace", &self.grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Holds what was collected of one stream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// The last bytes, as many as were to be kept.
+    pub bytes: Vec<u8>,
+    /// How many bytes came in all.
+    pub total: u64,
+}
+
+impl Captured {
+    /// Says whether bytes were dropped.
+    pub fn is_truncated(&self) -> bool {
+        self.total > self.bytes.len() as u64
+    }
+}
+
+/// Holds how a call ended and what was collected of its output.
+#[derive(Debug, Clone)]
+pub struct RunResult {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Standard output; empty unless it was collected.
+    pub stdout: Captured,
+    /// Standard error; empty unless it was collected.
+    pub stderr: Captured,
+}
+
+/// Holds a command wrapped in its confinement, for callers that start it themselves.
+///
+/// It owns the files that the wrapped command needs: they are removed when it is dropped. See
+/// [`Confinement::keep`].
+#[derive(Debug)]
+pub struct Confinement {
+    /// What to start.
+    pub confined: ConfinedArgv,
+    /// What is enforced.
+    pub report: EnforcementReport,
+    /// The mechanism.
+    pub backend: Backend,
+    /// The texts by which its refusals and failures are recognised.
+    pub dialect: Dialect,
+    pub(crate) plan_file: Option<tempfile::TempPath>,
+}
+
+impl Confinement {
+    /// Gives up ownership of the files that the wrapped command needs, and returns the parts.
+    ///
+    /// For a caller that ends before the command starts, such as a program that prints the argv. The files lie in
+    /// the runtime directory and are swept by a later provider after a day.
+    pub fn keep(self) -> (ConfinedArgv, EnforcementReport) {
+        if let Some(path) = self.plan_file {
+            // Failing means that the file is removed now, and that the launcher then refuses to start.
+            let _ = path.keep();
+        }
+        (self.confined, self.report)
+    }
+}
+
+/// States whether one mechanism works on this host in one mode, and why not.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// The mechanism.
+    pub backend: Backend,
+    /// Whether its probe passed.
+    pub usable: bool,
+    /// What it met, if it is not usable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What to run or change, if anything helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// What it enforces around a command that has a canary directory as its workspace, if it is usable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<EnforcementReport>,
+    /// Facts about the host that bear on it, by name.
+    pub facts: BTreeMap<String, String>,
+}
