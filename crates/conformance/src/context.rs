@@ -22,6 +22,9 @@ pub struct Context {
     /// A set-uid program outside, and the uid that it shows when its bit counts.
     #[serde(default)]
     pub setuid: Option<(PathBuf, u32)>,
+    /// A terminal outside that the run's user may use.
+    #[serde(default)]
+    pub terminal: PathBuf,
     /// Distinguishes names that live in a place shared by the whole host, such as `/tmp`.
     pub tag: String,
     /// The process outside.

@@ -67,6 +67,10 @@ pub struct Fixture {
     pub left_open: Vec<(OwnedFd, i32)>,
     inherited: BTreeMap<String, i32>,
     setuid: Option<(PathBuf, u32)>,
+    /// A terminal outside, if there is one.
+    pub terminal: PathBuf,
+    /// Kept open for the length of the run.
+    held: Vec<OwnedFd>,
     victim: Option<Victim>,
 }
 
@@ -84,8 +88,17 @@ impl Fixture {
         let base = parent()?.join(&tag);
         let io = |what: &'static str| move |e: std::io::Error| format!("the fixture could not {what}: {e}");
         std::fs::create_dir(&base).map_err(io("make its base"))?;
-        let fixture =
-            Fixture { base, uid, tag, left_open: Vec::new(), inherited: BTreeMap::new(), setuid: None, victim: None };
+        let fixture = Fixture {
+            base,
+            uid,
+            tag,
+            left_open: Vec::new(),
+            inherited: BTreeMap::new(),
+            setuid: None,
+            terminal: PathBuf::new(),
+            held: Vec::new(),
+            victim: None,
+        };
         for (dir, mode) in [
             ("", 0o711),
             ("bin", 0o755),
@@ -175,6 +188,12 @@ impl Fixture {
             // So old that a read moves the access time also under relatime.
             let times = [[1_500_000_000i64, 0], [0, libc::UTIME_OMIT]];
             sys!(libc::SYS_utimensat, libc::AT_FDCWD, &c(out.join("f")), read(&times), 0)?;
+            if *id == "path-fifo-write" {
+                let fifo = c(out.join("fifo"));
+                sys!(libc::SYS_mknodat, libc::AT_FDCWD, &fifo, libc::S_IFIFO | 0o600, 0)?;
+                // Somebody has to read, or it could not be opened for writing.
+                self.held.push(owned(open(&fifo, libc::O_RDWR)?));
+            }
             give(&out, self.uid)?;
             give(&ws, self.uid)?;
         }
@@ -240,8 +259,8 @@ impl Fixture {
         message.msg_control = control.as_ptr().cast_mut().cast();
         message.msg_controllen = 24;
         sys!(libc::SYS_sendmsg, near.as_raw_fd(), read(&message), 0)?;
-        // The sending end must stay open until the run is over: keep it, at a number nobody looks at.
-        self.left_open.push((near, FIRST_INHERITED + 90));
+        // The sending end must stay open until the run is over.
+        self.held.push(near);
         Ok(far)
     }
 
@@ -275,6 +294,7 @@ impl Fixture {
             only: only.iter().map(|id| (*id).to_owned()).collect(),
             inherited: self.inherited.clone(),
             setuid: self.setuid.clone(),
+            terminal: self.terminal.clone(),
             tag: self.tag.clone(),
             victim: self.victim.as_ref().map(|v| v.hello.clone()).unwrap_or_default(),
         };

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -51,7 +51,8 @@ pub fn run_all(backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<R
     fixture.make_setuid().map_err(|e| failed("make a set-uid program", e))?;
     fixture.start_victim().map_err(|e| failed("start the process outside", e))?;
     fixture.leave_open(ids).map_err(|e| failed("leave descriptors open", e))?;
-    let terminal = Terminal::open().map_err(|e| failed("open a terminal", e))?;
+    let terminal = Terminal::open(uid).map_err(|e| failed("open a terminal", e))?;
+    fixture.terminal.clone_from(&terminal.path);
     let context = fixture.write_context(ids).map_err(|e| failed("write the context", e))?;
 
     let before = World::look(&mut fixture, &terminal).map_err(|e| failed("look at the world before", e))?;
@@ -84,6 +85,7 @@ struct World {
     ws: Snapshot,
     facts: crate::victim::Facts,
     typed: i32,
+    shown: Vec<u8>,
     hostname: Vec<u8>,
     settings: Vec<Vec<u8>>,
     mounts: Vec<u8>,
@@ -97,6 +99,7 @@ impl World {
             out: Snapshot::take(&fixture.out())?,
             ws: Snapshot::take(&fixture.ws())?,
             typed: terminal.waiting()?,
+            shown: terminal.shown()?,
             hostname: std::fs::read("/proc/sys/kernel/hostname")?,
             settings: vec![std::fs::read("/proc/sys/kernel/core_pattern")?, std::fs::read("/proc/sys/kernel/panic")?],
             mounts: std::fs::read("/proc/self/mountinfo")?,
@@ -126,9 +129,9 @@ impl World {
                 results.stray.push(format!("{id:?}: {evidence}"));
             }
         }
-        // Both push one character; only the one that said it could is to blame.
+        // Each pushes one character; only one that said it could is to blame.
         let typed = after.typed - self.typed;
-        let pushers = ["admin-tiocsti", "admin-tty-open"];
+        let pushers = ["admin-tiocsti", "admin-tiocsti-high-bits", "admin-tty-open"];
         if typed > 0 {
             for id in pushers {
                 if results.reports.get(id).is_some_and(|r| r.result == "ok") {
@@ -138,6 +141,12 @@ impl World {
             if !pushers.iter().any(|id| results.changes.contains_key(*id)) {
                 results.stray.push(format!("{typed} characters in the terminal's input"));
             }
+        }
+        let shown = String::from_utf8_lossy(&after.shown);
+        if shown == "admin-other-terminal" {
+            results.change(&shown, "its text is on the terminal outside".to_owned());
+        } else if !shown.is_empty() {
+            results.stray.push(format!("{shown:?} is on the terminal outside"));
         }
         for dir in ["/tmp", "/var/tmp", "/dev/shm"] {
             for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -163,23 +172,26 @@ impl World {
 /// A pseudo-terminal whose slave is the run's standard input and controlling terminal.
 struct Terminal {
     slave: OwnedFd,
-    _master: OwnedFd,
+    master: OwnedFd,
+    path: PathBuf,
 }
 
 impl Terminal {
-    fn open() -> Result<Terminal, Errno> {
-        let master = owned(open(c"/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY)?);
+    fn open(uid: u32) -> Result<Terminal, Errno> {
+        let master = owned(open(c"/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK)?);
         let (mut number, unlock) = (0u32, 0u32);
         sys!(libc::SYS_ioctl, master.as_raw_fd(), libc::TIOCSPTLCK, sys::read(&unlock))?;
         sys!(libc::SYS_ioctl, master.as_raw_fd(), libc::TIOCGPTN, write(&mut number))?;
-        let slave = owned(open(&c(format!("/dev/pts/{number}")), libc::O_RDWR | libc::O_NOCTTY)?);
-        // Raw: what is pushed can be counted before a line is complete.
+        let path = PathBuf::from(format!("/dev/pts/{number}"));
+        let slave = owned(open(&c(&path), libc::O_RDWR | libc::O_NOCTTY)?);
+        sys!(libc::SYS_fchown, slave.as_raw_fd(), uid, -1)?;
+        // Raw: what is pushed can be counted before a line is complete, and nothing is echoed.
         // SAFETY: termios is made of numbers, for which zero is a value.
         let mut mode: libc::termios = unsafe { std::mem::zeroed() };
         sys!(libc::SYS_ioctl, slave.as_raw_fd(), libc::TCGETS, write(&mut mode))?;
         mode.c_lflag &= !(libc::ICANON | libc::ECHO);
         sys!(libc::SYS_ioctl, slave.as_raw_fd(), libc::TCSETS, sys::read(&mode))?;
-        Ok(Terminal { slave, _master: master })
+        Ok(Terminal { slave, master, path })
     }
 
     /// How many characters wait in its input.
@@ -187,6 +199,17 @@ impl Terminal {
         let mut n = 0i32;
         sys!(libc::SYS_ioctl, self.slave.as_raw_fd(), libc::FIONREAD, write(&mut n))?;
         Ok(n)
+    }
+
+    /// What was written on it since the last look.
+    fn shown(&self) -> Result<Vec<u8>, Errno> {
+        let mut bytes = vec![0u8; 1024];
+        let n = match sys!(libc::SYS_read, self.master.as_raw_fd(), bytes.as_mut_slice(), 1024usize) {
+            Err(Errno(libc::EAGAIN)) => 0,
+            other => other?,
+        };
+        bytes.truncate(n as usize);
+        Ok(bytes)
     }
 }
 

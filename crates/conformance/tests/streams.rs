@@ -26,8 +26,10 @@ struct Walls {
     uid: u32,
 }
 
+type Claim = (&'static str, fn(Walls) -> Result<(), Failed>);
+
 /// What holds of redirections under every backend.
-const CLAIMS: &[(&str, fn(Walls) -> Result<(), Failed>)] = &[
+const CLAIMS: &[Claim] = &[
     ("directory-as-stdin-is-refused", directory_as_stdin_is_refused),
     ("path-descriptor-as-stdin-is-refused", path_descriptor_as_stdin_is_refused),
     ("files-carry-every-byte", files_carry_every_byte),

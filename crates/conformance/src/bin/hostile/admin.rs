@@ -9,7 +9,7 @@ use libc::{AT_FDCWD, CLONE_NEWNS, CLONE_NEWUSER, MS_BIND, MS_PRIVATE, MS_REC, MS
 use libc::{O_CREAT, O_DIRECTORY, O_EXCL, O_NOCTTY, O_RDONLY, O_RDWR, O_WRONLY};
 use pinfold_conformance::errno::{Act, Errno};
 use pinfold_conformance::sys;
-use pinfold_conformance::sys::{Ended, c, open, open_at, read, run, wait, write, write_all};
+use pinfold_conformance::sys::{Ended, c, call, open, open_at, read, run, wait, write, write_all};
 use std::ffi::CStr;
 
 const MOUNT_ATTR_RDONLY: u64 = 1;
@@ -50,6 +50,11 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         }
         wait(pid as i32).map(drop)
     }),
+    attempt("admin-clone-newuser", "clone with a new user namespace", |_| clone(CLONE_NEWUSER as u64)),
+    attempt("admin-clone-newuser-high-bits", "the same, with a high bit in the flags", |_| {
+        // The kernel looks at 32 bits of them; a filter that compares 64 sees another number.
+        clone(CLONE_NEWUSER as u64 | 1 << 32)
+    }),
     attempt("admin-landlock-layers", "add Landlock layers of its own", |_| landlock_layers(3)),
     attempt("admin-x32-abi", "a system call of the x32 ABI", |_| x32()),
     attempt("admin-i386-abi", "a system call by int 0x80", |_| i386()),
@@ -77,6 +82,15 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("admin-umount-proc", "unmount /proc", |_| {
         own_mounts();
         sys!(libc::SYS_umount2, c"/proc", libc::MNT_DETACH).map(drop)
+    }),
+    attempt("admin-pivot-root", "make a directory of the workspace the root", |t| {
+        own_mounts();
+        // It has to be a mount; if that is not allowed, the call itself shows what is.
+        let _ = mount(Some(&t.ws("d")), &t.ws("d"), MS_BIND);
+        sys!(libc::SYS_pivot_root, &t.ws("d"), &t.ws("d")).map(drop)
+    }),
+    attempt("admin-fspick", "pick the file system of / for a change", |_| {
+        sys!(libc::SYS_fspick, AT_FDCWD, c"/", 0).map(drop)
     }),
     attempt("admin-chroot", "change the root to outside and write", |t| {
         sys!(libc::SYS_chroot, &t.out(""))?;
@@ -201,6 +215,15 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("admin-tiocsti", "push a character into the controlling terminal's input", |_| {
         ioctl(0, libc::TIOCSTI as u32, read(&b'X'))
     }),
+    attempt("admin-tiocsti-high-bits", "the same, by a request number with high bits", |_| {
+        // The kernel looks at 32 bits of it; a filter that compares 64 sees another number.
+        call(libc::SYS_ioctl, &[0.into(), (1u64 << 32 | libc::TIOCSTI as u64).into(), read(&b'X')]).map(drop)
+    }),
+    attempt("admin-tioclinux", "paste the console's selection", |_| ioctl(0, libc::TIOCLINUX as u32, read(&3u8))),
+    attempt("admin-other-terminal", "write on a terminal outside", |t| {
+        let fd = open(&c(&t.context.terminal), O_WRONLY | O_NOCTTY)?;
+        write_all(fd, t.text())
+    }),
     attempt("admin-tty-open", "open the controlling terminal and push a character into its input", |_| {
         let fd = open(c"/dev/tty", O_RDWR | O_NOCTTY)?;
         ioctl(fd, libc::TIOCSTI as u32, read(&b'X'))
@@ -223,6 +246,15 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         if none && field("NoNewPrivs:") == "1" { Err(Errno(libc::EPERM)) } else { Ok(()) }
     }),
 ];
+
+/// `clone` like `fork`, with these flags too.
+fn clone(flags: u64) -> Act {
+    let pid = sys!(libc::SYS_clone, flags | libc::SIGCHLD as u64, 0, 0, 0, 0)?;
+    if pid == 0 {
+        std::process::exit(0);
+    }
+    wait(pid as i32).map(drop)
+}
 
 fn fanotify(t: &Target, mask: u64, flags: i32) -> Result<i32, Errno> {
     let fd = sys!(libc::SYS_fanotify_init, libc::FAN_CLASS_CONTENT | libc::FAN_CLOEXEC, flags)? as i32;

@@ -57,6 +57,9 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         let n = sys!(libc::SYS_keyctl, 11, key, &mut bytes[..], 128usize)?;
         if &bytes[..n as usize] == t.context.victim.key.as_bytes() { Ok(()) } else { Err(Errno(libc::EBADMSG)) }
     }),
+    attempt("ipc-request-key", "find a key of the process outside with request_key", |t| {
+        sys!(libc::SYS_request_key, c"user", &c(&t.context.victim.key), 0, USER_KEYRING).map(drop)
+    }),
     attempt("ipc-memfd-write", "write a memory file", |_| write_all(memfd()?, b"x")),
     attempt("ipc-memfd-exec", "execute a memory file", |_| {
         let program = std::fs::read("/bin/true")?;

@@ -99,6 +99,15 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         let fd = open(&t.out("f"), O_RDONLY)?;
         ioctl(fd, 0x4008_7602, read(&4711u32))
     }),
+    attempt("meta-setversion-ext4", "set the inode's version by ext4's own number", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        ioctl(fd, 0x4008_6604, read(&4711u32))
+    }),
+    attempt("meta-setflags-high-bits", "set the nodump flag by a request number with high bits", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        // The kernel looks at 32 bits of it; a filter that looks at 64 sees another number.
+        call(libc::SYS_ioctl, &[fd.into(), 0x1_4008_6602u64.into(), read(&0x40u64)]).map(drop)
+    }),
     attempt("meta-enable-verity", "enable fs-verity", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;
         let mut argument = [0u32; 32];
@@ -137,7 +146,32 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("meta-chmod-via-symlink", "chmod through a symbolic link in the workspace", |t| {
         chmod(&t.ws("link"), 0o600)
     }),
+    // Each old call is a number of its own, which a filter by number can forget.
+    attempt("meta-old-chmod", "chmod(2)", |t| old(90, &[(&t.out("f")).into(), 0o600.into()])),
+    attempt("meta-old-chown", "chown(2)", |t| old(92, &[(&t.out("f")).into(), own_uid().into(), own_gid().into()])),
+    attempt("meta-old-lchown", "lchown(2)", |t| old(94, &[(&t.out("f")).into(), own_uid().into(), own_gid().into()])),
+    attempt("meta-old-utime", "utime(2)", |t| old(132, &[(&t.out("f")).into(), read(&TIMES[0])])),
+    attempt("meta-old-utimes", "utimes(2)", |t| old(235, &[(&t.out("f")).into(), read(&TIMES)])),
+    attempt("meta-old-futimesat", "futimesat(2)", |t| old(261, &[AT_FDCWD.into(), (&t.out("f")).into(), read(&TIMES)])),
+    attempt("meta-lsetxattr", "lsetxattr", |t| {
+        sys!(libc::SYS_lsetxattr, &t.out("f"), c"user.new", &b"1"[..], 1usize, 0).map(drop)
+    }),
+    attempt("meta-lremovexattr", "lremovexattr", |t| {
+        sys!(libc::SYS_lremovexattr, &t.out("f"), c"user.pinfold").map(drop)
+    }),
+    attempt("meta-fremovexattr", "fremovexattr on a descriptor open for reading", |t| {
+        let fd = open(&t.out("f"), O_RDONLY)?;
+        sys!(libc::SYS_fremovexattr, fd, c"user.pinfold").map(drop)
+    }),
+    attempt("meta-removexattrat", "removexattrat (6.13)", |t| {
+        sys!(466, AT_FDCWD, &t.out("f"), 0, c"user.pinfold").map(drop)
+    }),
 ];
+
+/// A call that only x86-64 still has, by its number there.
+fn old(number: i64, args: &[Arg]) -> Act {
+    if cfg!(target_arch = "x86_64") { call(number, args).map(drop) } else { Err(Errno(libc::ENOSYS)) }
+}
 
 /// The same number on every architecture.
 const SYS_FCHMODAT2: i64 = 452;

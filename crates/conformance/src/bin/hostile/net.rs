@@ -54,6 +54,10 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("net-packet", "open a packet socket", |_| socket(libc::AF_PACKET, SOCK_RAW, 0).map(drop)),
     attempt("net-netlink", "open a routing netlink socket", |_| socket(libc::AF_NETLINK, SOCK_RAW, 0).map(drop)),
     attempt("net-vsock", "open a VM socket", |_| socket(libc::AF_VSOCK, SOCK_STREAM, 0).map(drop)),
+    attempt("net-vsock-high-bits", "open a VM socket by a family with high bits", |_| {
+        // The kernel looks at 32 bits of it; a filter that compares 64 sees another number.
+        sys!(libc::SYS_socket, 1u64 << 32 | libc::AF_VSOCK as u64, SOCK_STREAM, 0).map(drop)
+    }),
     attempt("net-alg", "open a kernel crypto socket", |_| socket(libc::AF_ALG, libc::SOCK_SEQPACKET, 0).map(drop)),
     attempt("net-tun", "open /dev/net/tun", |_| open(c"/dev/net/tun", O_RDWR).map(drop)),
 ];

@@ -78,6 +78,13 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         let fd = open(&t.out("f"), O_RDWR)?;
         store(fd)
     }),
+    attempt("path-reopen-opath", "open a file with O_PATH, and that for writing", |t| {
+        let fd = open(&t.out("f"), libc::O_PATH)?;
+        write_file(&c(format!("/proc/self/fd/{fd}")), O_WRONLY)
+    }),
+    attempt("path-fifo-write", "write into a FIFO outside that somebody reads", |t| {
+        write_file(&t.out("fifo"), O_WRONLY | libc::O_NONBLOCK)
+    }),
     attempt("path-uring-nop", "set up an io_uring", |_| uring::nop()),
     attempt("path-uring-openat", "create a file by io_uring", |t| {
         let flags = (O_WRONLY | O_CREAT) as u32;

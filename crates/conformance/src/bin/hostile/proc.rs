@@ -4,7 +4,7 @@ use crate::{Attempt, attempt, write_file};
 use libc::{O_APPEND, O_RDONLY, O_RDWR, O_WRONLY};
 use pinfold_conformance::errno::{Act, Errno};
 use pinfold_conformance::sys;
-use pinfold_conformance::sys::{open, read, write, write_all};
+use pinfold_conformance::sys::{c, open, read, write, write_all};
 use pinfold_conformance::victim::SIGNALS;
 use std::ffi::CStr;
 
@@ -86,7 +86,31 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         let me = sys!(libc::SYS_getpid)?;
         sys!(libc::SYS_kcmp, me, t.pid()?, 0, 0, 0).map(drop)
     }),
+    attempt("proc-launcher-signal", "signal the process that started the run", |_| {
+        // Harmless where it works: it only continues what is stopped.
+        sys!(libc::SYS_kill, starter()?, libc::SIGCONT).map(drop)
+    }),
+    // For reading: a /proc that is mounted read-only would hide whether the process is protected.
+    attempt("proc-launcher-mem", "open the memory of the process that started the run", |_| {
+        open(&c(format!("/proc/{}/mem", starter()?)), O_RDONLY).map(drop)
+    }),
+    attempt("proc-launcher-fd", "reach any descriptor of the process that started the run", |_| {
+        let launcher = starter()?;
+        let reach = |n: i32| open(&c(format!("/proc/{launcher}/fd/{n}")), libc::O_PATH).map(drop);
+        // The first that is there decides.
+        (0..64).map(reach).find(|r| *r != Err(Errno(libc::ENOENT))).unwrap_or(Err(Errno(libc::ENOENT)))
+    }),
 ];
+
+/// The parent of the process that makes the attempts: a launcher, or the harness where nothing is confined.
+fn starter() -> Result<i32, Errno> {
+    let run_all = sys!(libc::SYS_getppid)?;
+    let stat = std::fs::read_to_string(format!("/proc/{run_all}/stat"))?;
+    // Field 4, counted after the name in parentheses.
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let parent = after_name.split_whitespace().nth(1).and_then(|f| f.parse().ok());
+    parent.filter(|pid| *pid > 0).ok_or(Errno(libc::ENODATA))
+}
 
 const F_SETSIG: i32 = 10;
 
