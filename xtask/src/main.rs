@@ -1,1 +1,55 @@
-fn main() {}
+//! Developer tasks: `cargo xtask ci | lint | gen | bench`.
+//!
+//! Here belongs what checks or measures the workspace from outside, with Cargo, Git and the programs that it builds.
+//! No crate of ours may be linked here, so that a broken one cannot keep its own check from building.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod ci;
+mod generated;
+mod lint;
+mod source;
+mod step;
+mod workspace;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Run a developer task of Pinfold
+
+Usage: cargo xtask TASK
+
+  ci                     everything that CI runs, in its order; the last line counts the tests
+  lint                   our own lints: crate edges, unsafe, conditions, names, sizes, documents
+  gen [--check]          write (or compare) the documents that are made from the code
+  bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
+";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["ci"] => ci::run(),
+        ["lint"] => lint::run(),
+        ["gen"] => generated::run(generated::Act::Write),
+        ["gen", "--check"] => generated::run(generated::Act::Compare),
+        ["bench", "spawn"] => bench::spawn(300),
+        ["bench", "spawn", rounds] => match rounds.parse() {
+            Ok(rounds) => bench::spawn(rounds),
+            Err(_) => Err(format!("not a number of rounds: {rounds}")),
+        },
+        ["-h" | "--help" | "help"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask gen`: documents, or parts of them, that are made from the code, so that they cannot say something else.
+//!
+//! A part stands between `<!-- generated: NAME -->` and `<!-- end -->`. The command line's document is made by the program itself.
+
+use crate::workspace::{File, Workspace};
+use std::path::Path;
+
+/// What to do with a document that differs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Write,
+    Compare,
+}
+
+pub(crate) fn run(act: Act) -> Result<(), String> {
+    let workspace = Workspace::find()?;
+    let files = workspace.files()?;
+    let mut differing = Vec::new();
+    let guarantees = read(&files, GUARANTEES)?;
+    let wanted = with_part(guarantees, "open", &open_effects(read(&files, TABLE)?, read(&files, REASONS)?))?;
+    settle(&workspace.root, GUARANTEES, guarantees, &wanted, act, &mut differing)?;
+    if differing.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} out of date; run `cargo xtask gen`", differing.join(", ")))
+    }
+}
+
+const GUARANTEES: &str = "docs/guarantees.md";
+const TABLE: &str = "crates/conformance/src/expectations.txt";
+const REASONS: &str = "crates/conformance/src/expect.rs";
+
+fn read<'a>(files: &'a [File], path: &str) -> Result<&'a str, String> {
+    files.iter().find(|file| file.path == path).map(|file| file.text.as_str()).ok_or(format!("{path} is missing"))
+}
+
+fn settle(
+    root: &Path,
+    path: &str,
+    is: &str,
+    wanted: &str,
+    act: Act,
+    differing: &mut Vec<String>,
+) -> Result<(), String> {
+    if is == wanted {
+        return Ok(());
+    }
+    match act {
+        Act::Compare => differing.push(path.to_owned()),
+        Act::Write => {
+            std::fs::write(root.join(path), wanted).map_err(|error| format!("cannot write {path}: {error}"))?;
+            println!("wrote {path}");
+        }
+    }
+    Ok(())
+}
+
+/// Replaces the generated part of a document.
+fn with_part(text: &str, name: &str, part: &str) -> Result<String, String> {
+    let (begin, end) = (format!("<!-- generated: {name} -->\n"), "<!-- end -->");
+    let (before, rest) = text.split_once(&begin).ok_or(format!("no generated part is called {name}"))?;
+    let (_, after) = rest.split_once(end).ok_or(format!("the generated part {name} has no end"))?;
+    Ok(format!("{before}{begin}{part}{end}{after}"))
+}
+
+/// Every attempt that the effects table leaves open, with where and why.
+fn open_effects(table: &str, reasons: &str) -> String {
+    let mut text = String::from("| attempt | namespace | bwrap | landlock | why |\n|---|---|---|---|---|\n");
+    for line in table.lines().filter(|line| !line.starts_with('#') && line.contains("open:")) {
+        let cells: Vec<&str> = line.split(" | ").map(str::trim).collect();
+        let [id, _, confined @ ..] = &cells[..] else { continue };
+        let keys = confined.iter().flat_map(|cell| cell.split(' ')).filter_map(|word| word.split_once("open:"));
+        let mut why: Vec<&str> = keys.map(|(_, key)| reason(reasons, key)).collect();
+        why.dedup();
+        let shown: Vec<String> = confined.iter().map(|cell| open_in(cell)).collect();
+        text.push_str(&format!("| `{id}` | {} | {} |\n", shown.join(" | "), why.join("; ")));
+    }
+    text
+}
+
+/// Under which condition a cell is open.
+fn open_in(cell: &str) -> String {
+    let open = cell.split(' ').filter_map(|word| word.split_once("open:")).map(|(condition, _)| match condition {
+        "" => "open",
+        "rw=" => "workspace-write",
+        "ro=" => "read-only",
+        "root=" => "root",
+        "user=" => "ordinary user",
+        other => other,
+    });
+    let open: Vec<&str> = open.collect();
+    if open.is_empty() { "closed".to_owned() } else { open.join(", ") }
+}
+
+/// The sentence of a reason, from the list in the harness's source.
+fn reason<'a>(source: &'a str, key: &'a str) -> &'a str {
+    let Some((_, rest)) = source.split_once(&format!("\"{key}\",")) else { return key };
+    rest.split('"').nth(1).unwrap_or(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_replaced_and_the_rest_stays() {
+        let text = "a\n<!-- generated: x -->\nold\n<!-- end -->\nb\n";
+        assert_eq!(with_part(text, "x", "new\n").unwrap(), "a\n<!-- generated: x -->\nnew\n<!-- end -->\nb\n");
+        assert!(with_part(text, "y", "").is_err());
+    }
+
+    #[test]
+    fn open_cells_are_listed_with_their_reason() {
+        let table = "# c\na-b   | changed | EROFS | rw=open:link ro=EROFS | open:link\nc | ok | ok | ok | ok\n";
+        let listed = open_effects(table, "(\n \"link\",\n \"a second name\"),");
+        assert_eq!(listed.lines().nth(2), Some("| `a-b` | closed | workspace-write | open | a second name |"));
+        assert_eq!(listed.lines().count(), 3);
+    }
+}

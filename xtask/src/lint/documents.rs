@@ -1,0 +1,211 @@
+//! Documents: links lead somewhere, tests that are named exist, and no host of a package registry is named.
+
+use super::{Finding, Source};
+use crate::source::words;
+use crate::workspace::File;
+use std::collections::BTreeSet;
+
+pub(super) fn check(files: &[File], sources: &[Source]) -> Vec<Finding> {
+    let mut findings = registry_hosts(files);
+    findings.extend(links(files));
+    findings.extend(named_tests(files, &claims(files, sources)));
+    findings
+}
+
+/// Hosts that nothing of ours names, in halves, because this file is part of the tree.
+const HOSTS: [(&str, &str); 7] = [
+    ("crates", ".io"),
+    ("pypi", ".org"),
+    ("pythonhosted", ".org"),
+    ("npmjs", ".org"),
+    ("npmjs", ".com"),
+    ("deb.debian", ".org"),
+    ("proxy.golang", ".org"),
+];
+
+fn registry_hosts(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // Cargo writes the name of its index into its lock file.
+    for file in files.iter().filter(|file| !file.path.ends_with("Cargo.lock")) {
+        for (index, line) in file.text.lines().enumerate() {
+            if HOSTS.iter().any(|(name, end)| line.contains(&format!("{name}{end}"))) {
+                findings.push(Finding::new(&file.path, index + 1, "names the host of a package registry"));
+            }
+        }
+    }
+    findings
+}
+
+/// Every relative link of a document names a file, and a heading of it where it says so.
+fn links(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        for (number, target) in targets(&file.text) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let path = if path.is_empty() { file.path.clone() } else { resolve(&file.path, path) };
+            let found = files.iter().find(|other| other.path == path);
+            let is_folder =
+                || files.iter().any(|other| other.path.starts_with(&format!("{}/", path.trim_end_matches('/'))));
+            match found {
+                None if !is_folder() => {
+                    findings.push(Finding::new(&file.path, number, format!("no such file: {target}")))
+                }
+                Some(other) if !heading.is_empty() && !headings(&other.text).contains(heading) => {
+                    findings.push(Finding::new(&file.path, number, format!("no such heading: {target}")));
+                }
+                _ => {}
+            }
+        }
+    }
+    findings
+}
+
+/// The targets of inline links outside code, with their lines.
+fn targets(text: &str) -> Vec<(usize, &str)> {
+    let mut targets = Vec::new();
+    let mut fenced = false;
+    for (index, line) in text.lines().enumerate() {
+        fenced ^= line.trim_start().starts_with("```");
+        if fenced || line.starts_with("    ") {
+            continue;
+        }
+        // What stands between backquotes is code: every second piece.
+        for piece in line.split('`').step_by(2) {
+            for (at, _) in piece.match_indices("](") {
+                let rest = &piece[at + 2..];
+                targets.extend(rest.find(')').map(|end| (index + 1, &rest[..end])));
+            }
+        }
+        // A link whose text is code: [`x`](target).
+        for (at, _) in line.match_indices("`](") {
+            let rest = &line[at + 3..];
+            targets.extend(rest.find(')').map(|end| (index + 1, &rest[..end])));
+        }
+    }
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+fn resolve(from: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    for part in path.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// The names under which headings can be linked to.
+fn headings(text: &str) -> BTreeSet<String> {
+    let titles = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let slug = |title: &str| {
+        let kept = title
+            .to_lowercase()
+            .chars()
+            .filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'))
+            .collect::<String>();
+        kept.replace(' ', "-")
+    };
+    titles.map(slug).collect()
+}
+
+/// Documents whose tables name tests, in a column with this title.
+const WITH_TESTS: [&str; 2] = ["docs/past-escapes.md", "SECURITY.md"];
+const COLUMN: &str = "Test";
+
+/// Everything that a document may call a test: functions, and rows of the effects table.
+fn claims(files: &[File], sources: &[Source]) -> BTreeSet<String> {
+    let mut claims = BTreeSet::new();
+    for source in sources {
+        for line in &source.lines {
+            let mut words = words(&line.code).skip_while(|word| *word != "fn").skip(1);
+            claims.extend(words.next().map(str::to_owned));
+        }
+    }
+    let table = files.iter().find(|file| file.path == "crates/conformance/src/expectations.txt");
+    let rows = table.map_or("", |table| &table.text).lines().filter(|line| !line.starts_with('#'));
+    claims.extend(rows.filter_map(|line| line.split(" | ").next()).map(|id| id.trim().to_owned()));
+    claims
+}
+
+/// Each row of such a table names tests that exist, or says in words why there is none.
+fn named_tests(files: &[File], claims: &BTreeSet<String>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| WITH_TESTS.contains(&file.path.as_str())) {
+        let mut column = None;
+        for (index, line) in file.text.lines().enumerate() {
+            if !line.starts_with('|') {
+                column = None;
+                continue;
+            }
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let Some(at) = column else {
+                column = cells.iter().position(|cell| *cell == COLUMN);
+                continue;
+            };
+            let cell = cells.get(at).copied().unwrap_or_default();
+            if cell.starts_with("---") {
+                continue;
+            }
+            let named: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+            if cell.is_empty() || (named.is_empty() && !cell.starts_with("none: ")) {
+                findings.push(Finding::new(&file.path, index + 1, "a row without a test, and without `none: REASON`"));
+            }
+            for name in named {
+                if !claims.contains(name) && !claims.contains(&name.replace('-', "_")) {
+                    findings.push(Finding::new(&file.path, index + 1, format!("no test is called `{name}`")));
+                }
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{file, said, source};
+    use super::*;
+
+    #[test]
+    fn hosts_of_registries_are_found_but_in_the_lock_file() {
+        let text = format!("see {}{}\n", "pypi", ".org");
+        assert_eq!(said(registry_hosts(&[file("docs/a.md", &text)])), ["1: names the host of a package registry"]);
+        assert!(registry_hosts(&[file("Cargo.lock", &text), file("b.md", "a registry")]).is_empty());
+    }
+
+    #[test]
+    fn links_lead_to_files_and_headings() {
+        let files = [
+            file(
+                "docs/a.md",
+                "[x](b.md) [`y`](../c.md#Why-not) [z](#a-b)\n# A: B\n`[n](no.md)`\n[d](decisions) [w](https://x)\n",
+            ),
+            file("docs/b.md", ""),
+            file("docs/decisions/x.md", ""),
+            file("c.md", "## Why not\n"),
+        ];
+        assert_eq!(said(links(&files)), ["1: no such heading: ../c.md#Why-not"]);
+        assert_eq!(said(links(&[file("a.md", "\n[x](b.md)")])), ["2: no such file: b.md"]);
+    }
+
+    #[test]
+    fn a_named_test_exists_and_a_missing_one_has_a_reason() {
+        let claims = claims(
+            &[file("crates/conformance/src/expectations.txt", "# x\npath-create    | changed\n")],
+            &[source("crates/cli/tests/a.rs", "fn daemon_ends() {}\nfn f() {}")],
+        );
+        let table = "| Hole | Test |\n|---|---|\n| a | `path-create`, `daemon-ends` |\n| b | none: cannot be |\n| c | |\n| d | `gone` |\n";
+        assert_eq!(
+            said(named_tests(&[file("SECURITY.md", table)], &claims)),
+            ["5: a row without a test, and without `none: REASON`", "6: no test is called `gone`"]
+        );
+    }
+}
