@@ -39,6 +39,7 @@ const CLAIMS: &[Claim] = &[
     ("death-of-the-launcher-ends-all-descendants", In::EveryMode, death_of_the_launcher_ends_all_descendants),
     ("daemon-ends-with-the-call", In::EveryMode, daemon_ends_with_the_call),
     ("call-leaves-nothing-behind", In::EveryMode, call_leaves_nothing_behind),
+    ("command-cannot-end-its-supervisor", In::EveryMode, command_cannot_end_its_supervisor),
     ("exit-codes-pass", In::EveryMode, exit_codes_pass),
     ("signals-that-end-the-command-pass", In::EveryMode, signals_that_end_the_command_pass),
     ("sigterm-reaches-the-command", In::EveryMode, sigterm_reaches_the_command),
@@ -267,6 +268,16 @@ fn daemon_ends_with_the_call(world: &World) -> Result<(), Failed> {
     let finished = world.run(&["/bin/sh", "-c", &script])?;
     expect_equal(finished.status.code(), Some(3))?;
     sleeper.expect_gone(world)
+}
+
+fn command_cannot_end_its_supervisor(world: &World) -> Result<(), Failed> {
+    // Unconfined, the parent is a shell of the same user.
+    let inside = "for s in TERM INT HUP USR1 STOP KILL; do kill -$s $PPID 2>/dev/null; done; sleep 0.1; exit 4";
+    let outside = "\"$@\"; exit $?";
+    let finished = output_within(&mut world.through_shell(outside, &["/bin/sh", "-c", inside]), LIMIT);
+    let status = finished.map_err(|e| e.to_string())?.status;
+    let expected = if world.is_confined() { Some(4) } else { None };
+    expect_equal(status.code(), expected)
 }
 
 /// Names in the places where a launcher might leave something.

@@ -4,19 +4,20 @@
 //! are made in one run, when the first of its tests is. With `--exact NAME` (cargo-nextest) only that attempt is made.
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use pinfold_conformance::expect::{Row, rows};
+use pinfold_conformance::expect::{Expectation, Row, rows};
 use pinfold_conformance::judge::{Results, listed, run_all};
 use pinfold_conformance::start::{Backend, Mode, uids};
 use std::sync::{Arc, OnceLock};
 
-type Shared = Arc<OnceLock<Result<Results, String>>>;
+type Check = Box<dyn FnOnce(&Results) -> Result<(), Failed> + Send>;
+
+type Shared = OnceLock<Result<Arc<Results>, String>>;
 
 fn main() {
     let arguments = Arguments::from_args();
     // Standard-stream attempts are each a run of their own: tests/streams.rs.
     let rows: Vec<Row> = rows().into_iter().filter(|r| !r.id.starts_with("stream-")).collect();
-    let alone = arguments.filter.as_deref().filter(|_| arguments.exact).and_then(|name| name.rsplit('/').next());
-    let made: Vec<&'static str> = rows.iter().map(|r| r.id).filter(|id| alone.is_none_or(|a| a == *id)).collect();
+    let made = asked_for(&arguments, rows.iter().map(|r| r.id).collect());
 
     let mut trials = vec![Trial::test("table/lists-every-attempt", table_lists_every_attempt)];
     for backend in Backend::ALL {
@@ -26,25 +27,62 @@ fn main() {
                 continue;
             }
             for uid in uids() {
-                let name = format!("{}/{}/{uid}", backend.name(), mode.name());
-                let shared = Shared::default();
-                for row in &rows {
-                    let (name, row) = (format!("{name}/{}", row.id), row.clone());
-                    let (shared, made) = (Arc::clone(&shared), made.clone());
-                    trials.push(Trial::test(name, move || {
-                        let results = shared.get_or_init(|| run_all(backend, mode, uid, &made)).as_ref()?;
-                        judge(&row, backend, mode, uid, results)
-                    }));
+                let (shared, made) = (Shared::default(), made.clone());
+                // The first test of this run makes it; the others read what it came to.
+                let results = Arc::new(move || -> Result<Arc<Results>, Failed> {
+                    let run = || run_all(backend, mode, uid, &made).map(Arc::new);
+                    Ok(Arc::clone(shared.get_or_init(run).as_ref()?))
+                });
+                let mut add = |claim: &str, check: Check| {
+                    let results = Arc::clone(&results);
+                    let name = format!("{}/{}/{uid}/{claim}", backend.name(), mode.name());
+                    trials.push(Trial::test(name, move || check(&*results()?)));
+                };
+                for row in rows.clone() {
+                    add(row.id, Box::new(move |results| judge(&row, backend, mode, uid, results)));
                 }
-                let made = made.clone();
-                trials.push(Trial::test(format!("{name}/changes-nothing-else"), move || {
-                    let results = shared.get_or_init(|| run_all(backend, mode, uid, &made)).as_ref()?;
-                    if results.stray.is_empty() { Ok(()) } else { Err(results.stray.join("; ").into()) }
-                }));
+                add("changes-nothing-else", Box::new(changes_nothing_else));
+                if backend == Backend::Unconfined {
+                    let rows = rows.clone();
+                    add("passes-no-denial", Box::new(move |results| passes_no_denial(&rows, uid, results)));
+                }
             }
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Which attempts to make: all, or the one that `--exact` names.
+fn asked_for(arguments: &Arguments, all: Vec<&'static str>) -> Vec<&'static str> {
+    let name = arguments.filter.as_deref().filter(|_| arguments.exact);
+    let alone = name.and_then(|name| name.rsplit('/').next());
+    match all.iter().find(|id| alone == Some(**id)) {
+        Some(id) => vec![*id],
+        None => all,
+    }
+}
+
+fn changes_nothing_else(results: &Results) -> Result<(), Failed> {
+    if results.stray.is_empty() { Ok(()) } else { Err(results.stray.join("; ").into()) }
+}
+
+/// Calibration: what happens without walls passes no test of a denial, or that test proves nothing. Exempt are attempts that
+/// the host itself denies, as their controls say.
+fn passes_no_denial(rows: &[Row], uid: u32, results: &Results) -> Result<(), Failed> {
+    let mut broken = Vec::new();
+    for row in rows {
+        let control = row.expectation(Backend::Unconfined, Mode::WorkspaceWrite, uid)?;
+        for backend in Backend::ALL.into_iter().filter(|b| *b != Backend::Unconfined) {
+            for mode in Mode::ALL {
+                let is_denial = matches!(row.expectation(backend, mode, uid)?, Expectation::Denied(_));
+                let is_exempt = matches!(control, Expectation::NotPossibleHere(_));
+                if is_denial && !is_exempt && judge(row, backend, mode, uid, results).is_ok() {
+                    broken.push(format!("{}/{}/{}", backend.name(), mode.name(), row.id));
+                }
+            }
+        }
+    }
+    if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) }
 }
 
 fn judge(row: &Row, backend: Backend, mode: Mode, uid: u32, results: &Results) -> Result<(), Failed> {

@@ -217,7 +217,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     attempt("admin-tiocsti-high-bits", "the same, by a request number with high bits", |_| {
         // The kernel looks at 32 bits of it; a filter that compares 64 sees another number.
-        call(libc::SYS_ioctl, &[0.into(), (1u64 << 32 | libc::TIOCSTI as u64).into(), read(&b'X')]).map(drop)
+        call(libc::SYS_ioctl, &[0.into(), ((1u64 << 32) | libc::TIOCSTI).into(), read(&b'X')]).map(drop)
     }),
     attempt("admin-tioclinux", "paste the console's selection", |_| ioctl(0, libc::TIOCLINUX as u32, read(&3u8))),
     attempt("admin-other-terminal", "write on a terminal outside", |t| {
