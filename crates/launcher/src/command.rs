@@ -79,6 +79,8 @@ pub(crate) struct Command {
     pub(crate) pumps: Pumps,
     pub(crate) directory: Option<Directory>,
     pub(crate) progress: Progress,
+    /// There is a controlling terminal to get rid of.
+    pub(crate) has_terminal: bool,
     /// The limit on open files to restore, if it was raised.
     pub(crate) files_limit: Option<(u64, u64)>,
 }
@@ -103,11 +105,8 @@ impl Command {
     /// The walls of one process, in the order in which they stand.
     fn confine(&self) -> Result<(), Failure> {
         let plan = &self.plan;
-        // 1. A session of its own: no controlling terminal. It fails where this process leads a group already (a shell
-        //    with job control started it in place); there TIOCSTI is the filter's business alone.
-        if sys::setsid().is_err() && plan.wall == Wall::Namespace {
-            return Err(Failure::new("supervisor", "cannot start a session"));
-        }
+        // 1. No controlling terminal, and a process group of its own.
+        self.leave_terminal()?;
         // 2. Standard streams.
         self.pumps.install()?;
         // 3. No privileges, ever again.
@@ -126,6 +125,22 @@ impl Command {
         line.text(if plan.wall == Wall::Namespace { "user,mount,pid,ipc,uts" } else { "none" }).text(" seccomp=1");
         self.status.send(&mut line);
         Ok(())
+    }
+
+    /// Gives up the controlling terminal by starting a session, where there is a terminal to give up. Where there is none
+    /// a process group is enough, and far cheaper: each session becomes a scheduling group of its own (sched(7), "The
+    /// autogroup feature").
+    fn leave_terminal(&self) -> Result<(), Failure> {
+        if !self.has_terminal {
+            // It fails for a session leader, which already is a group of its own.
+            let _ = sys::start_group();
+            return Ok(());
+        }
+        match sys::setsid() {
+            Ok(()) => Ok(()),
+            // The leader of a group cannot leave it. Only a launcher that was started in place can be one: it forks.
+            Err(errno) => Err(errno).or_fail("supervisor", "cannot leave the controlling terminal"),
+        }
     }
 
     /// Executes the command; returns only if that was refused.

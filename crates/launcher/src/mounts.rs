@@ -26,22 +26,24 @@ const DEVICE_LINKS: [(&CStr, &CStr); 5] = [
 
 /// Maps our own user and group, and no other, to themselves (user_namespaces(7)).
 pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
-    write_file(c"/proc/self/setgroups", Line::new().text("deny"))?;
-    write_file(c"/proc/self/uid_map", Line::new().number(user.into()).text(" ").number(user.into()).text(" 1"))?;
-    write_file(c"/proc/self/gid_map", Line::new().number(group.into()).text(" ").number(group.into()).text(" 1"))
-}
-
-fn write_file(path: &'static CStr, line: &mut Line) -> Result<(), Failure> {
-    let mut write = || {
-        let fd = sys::open(sys::CWD, path, g::O_WRONLY, 0)?;
-        line.send(fd)?;
-        sys::close(fd);
-        Ok(())
+    let directory = sys::open(sys::CWD, c"/proc/self", g::O_PATH | g::O_DIRECTORY, 0)
+        .or_fail("id-map", "cannot open /proc/self")?;
+    let write = |name: &'static CStr, line: &mut Line| {
+        // A mount with a file open for writing cannot become read-only, so this one is closed at once.
+        sys::open(directory, name, g::O_WRONLY, 0)
+            .and_then(|fd| line.send(fd).map(|()| sys::close(fd)))
+            .or_fail("id-map", "cannot write /proc/self/")
+            .map_err(|failure| failure.of(name))
     };
-    write().or_fail("id-map", "cannot write").map_err(|failure| failure.of(path))
+    write(c"setgroups", Line::new().text("deny"))?;
+    write(c"uid_map", Line::new().number(user.into()).text(" ").number(user.into()).text(" 1"))?;
+    write(c"gid_map", Line::new().number(group.into()).text(" ").number(group.into()).text(" 1"))
 }
 
 /// Builds the tree. The process must be PID 1 of its namespace, with every capability in its user namespace.
+///
+/// Descriptors are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
+/// them anyway once the command runs, beside it. The command's copies are closed by its exec.
 pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
     for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
@@ -49,7 +51,9 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     }
     let mut devices = [0; DEVICES.len()];
     for (tree, path) in devices.iter_mut().zip(DEVICES) {
-        *tree = clone_device(path).or_fail("mount-dev", "cannot clone").map_err(|failure| failure.of(path))?;
+        *tree = sys::clone_tree(sys::CWD, path, false)
+            .or_fail("mount-dev", "cannot clone")
+            .map_err(|failure| failure.of(path))?;
     }
 
     // SECURITY: from here on nothing in the tree is writable, also what the host mounts later: the mounts are private.
@@ -72,7 +76,6 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     sys::set_umask(0o022);
     for (tree, root) in trees.iter().zip(plan.writable_roots()) {
         attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
-        sys::close(*tree);
     }
     sys::set_umask(umask);
     Ok(())
@@ -116,9 +119,7 @@ fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
         }
         Err(errno) => return Err(errno).or_fail("mount-root", "cannot open the writable root inside"),
     };
-    sys::attach_tree(tree, target).or_fail("mount-root", "cannot mount the writable root")?;
-    sys::close(target);
-    Ok(())
+    sys::attach_tree(tree, target).or_fail("mount-root", "cannot mount the writable root")
 }
 
 /// Makes a directory and those above it.
@@ -143,32 +144,25 @@ fn make_path(path: &'static CStr) -> Result<(), Failure> {
     Ok(())
 }
 
-fn clone_device(path: &CStr) -> Result<i32, Errno> {
-    let tree = sys::clone_tree(sys::CWD, path, false)?;
-    // A device takes writes on a read-only mount, but its mode and owner do not change there.
-    sys::restrict_mount(tree, c"", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
-    Ok(tree)
-}
-
 fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<(), Failure> {
     let build = || {
         sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
         for (tree, path) in devices.iter().zip(DEVICES) {
             let place = sys::open(sys::CWD, path, g::O_CREAT | g::O_EXCL | g::O_RDONLY | g::O_NOFOLLOW, 0o444)?;
             sys::attach_tree(*tree, place)?;
-            sys::close(place);
-            sys::close(*tree);
         }
         for (target, path) in DEVICE_LINKS {
             sys::make_symlink(target, path)?;
         }
         sys::make_directory(c"/dev/pts", 0o755)?;
-        sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;
         sys::make_directory(c"/dev/shm", 0o1777)?;
+        // A device takes writes on a read-only mount, but its mode and owner do not change there.
+        sys::restrict_mount(sys::CWD, c"/dev", true, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
+        sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;
         if plan.shm {
             sys::mount(c"tmpfs", c"/dev/shm", g::MS_NOSUID | g::MS_NODEV, c"mode=1777")?;
         }
-        sys::restrict_mount(sys::CWD, c"/dev", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)
+        Ok(())
     };
     build().or_fail("mount-dev", "cannot build /dev")
 }

@@ -7,6 +7,7 @@ use crate::canary;
 use crate::command::{Command, Directory, Progress};
 use crate::descriptors;
 use crate::entry::Start;
+use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::spec::{self, Plan, Wall};
 use crate::status::{Line, Status};
@@ -29,7 +30,7 @@ pub fn main(start: Start) -> ! {
     }
     let mut status = Status(None);
     match prepare(start, &mut status) {
-        // 8. Either we become the command, or we stay beside it.
+        // 9. Either we become the command, or we stay beside it.
         Ok(command) if needs_supervision(&command) => supervise::run(command),
         Ok(command) => command.become_it(),
         Err(failure) => {
@@ -53,16 +54,22 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let pumps = Pumps::prepare()?;
     // 6. The working directory, by identity.
     let directory = Directory::find(&plan)?;
-    // 7. Room for one descriptor per root.
+    // 7. Is there a terminal to get rid of? ENXIO says no; where /dev/tty is missing, nothing can say so.
+    let terminal = sys::open(sys::CWD, c"/dev/tty", g::O_RDONLY | g::O_NOCTTY | g::O_NONBLOCK, 0);
+    let has_terminal = terminal != Err(Errno::NXIO);
+    terminal.into_iter().for_each(sys::close);
+    // 8. Room for one descriptor per root.
     let files_limit = raise_files_limit(&plan)?;
     if plan.die_with_parent {
         sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;
     }
-    Ok(Command { plan, status: *status, pumps, directory, progress: Progress::default(), files_limit })
+    Ok(Command { plan, status: *status, pumps, directory, progress: Progress::default(), has_terminal, files_limit })
 }
 
 fn needs_supervision(command: &Command) -> bool {
-    command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle()
+    // A process that leads a group, as each job of an interactive shell does, cannot leave its terminal; its child can.
+    let cannot_leave = command.has_terminal && sys::process_group() == sys::getpid();
+    command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle() || cannot_leave
 }
 
 /// Raises the limit on open files if the roots need it; returns what to restore before the command runs.

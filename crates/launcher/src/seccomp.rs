@@ -143,8 +143,8 @@ const MISSING: u32 = answer(linux_raw_sys::errno::ENOSYS);
 // of the arguments that are checked here (int or unsigned int in the signature of the call), and so does the filter.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
-const fn argument(index: u32) -> u32 {
-    16 + 8 * index
+const fn offset_of(argument: u32) -> u32 {
+    16 + 8 * argument
 }
 
 // Classic BPF.
@@ -154,45 +154,59 @@ const JUMP_NOT_BELOW: u16 = 0x35;
 const JUMP_BITS: u16 = 0x45;
 const RETURN: u16 = 0x06;
 
-/// A program under construction.
-struct Assembler<const N: usize> {
-    code: [Instruction; N],
-    length: usize,
+/// What is done with a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Give(u32),
+    /// EPERM if the argument has any of the bits, else allowed.
+    RefuseBits {
+        argument: u32,
+        bits: u32,
+    },
+    /// One answer if the argument is listed, another if not.
+    Decide {
+        argument: u32,
+        listed: List,
+        then: u32,
+        otherwise: u32,
+    },
 }
 
-/// What is answered from one call number up to the next range.
-#[derive(Clone, Copy)]
-struct Range {
-    from: u32,
-    answer: u32,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum List {
+    Ioctls,
+    IoctlsAndMetadata,
+    Families,
 }
 
-/// The answers to all call numbers, as ranges in rising order.
-struct Table {
-    ranges: [Range; 256],
-    length: usize,
-}
-
-impl Table {
-    /// Writes down the answer to every number from 0 to the newest.
-    const fn new(metadata: bool) -> Self {
-        let mut table = Self { ranges: [Range { from: 0, answer: ALLOW }; 256], length: 0 };
-        let mut number = 0;
-        while number <= NEWEST + 1 {
-            let answer = if number > NEWEST || contains(ABSENT, number) {
-                MISSING
-            } else if contains(DENIED, number) || (metadata && contains(METADATA, number)) {
-                REFUSE
-            } else {
-                ALLOW
-            };
-            if table.length == 0 || table.ranges[table.length - 1].answer != answer {
-                table.ranges[table.length] = Range { from: number, answer };
-                table.length += 1;
-            }
-            number += 1;
+impl List {
+    const fn items(self) -> &'static [u32] {
+        match self {
+            Self::Ioctls => DENIED_IOCTLS,
+            Self::IoctlsAndMetadata => &ALL_IOCTLS,
+            Self::Families => FAMILIES,
         }
-        table
+    }
+}
+
+/// The verdict on one call number.
+const fn verdict_on(number: u32, metadata: bool) -> Verdict {
+    match number {
+        g::__NR_ioctl => Verdict::Decide {
+            argument: 1,
+            listed: if metadata { List::IoctlsAndMetadata } else { List::Ioctls },
+            then: REFUSE,
+            otherwise: ALLOW,
+        },
+        g::__NR_socket | g::__NR_socketpair => {
+            Verdict::Decide { argument: 0, listed: List::Families, then: ALLOW, otherwise: REFUSE }
+        }
+        g::__NR_clone => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES },
+        g::__NR_unshare => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME },
+        FOREIGN_NUMBERS.. => Verdict::Give(KILL),
+        _ if number > NEWEST || contains(ABSENT, number) => Verdict::Give(MISSING),
+        _ if contains(DENIED, number) || (metadata && contains(METADATA, number)) => Verdict::Give(REFUSE),
+        _ => Verdict::Give(ALLOW),
     }
 }
 
@@ -207,6 +221,43 @@ const fn contains(list: &[u32], number: u32) -> bool {
     false
 }
 
+/// The verdicts on all call numbers: each holds from its number up to the next one's.
+struct Table {
+    ranges: [(u32, Verdict); 256],
+    length: usize,
+}
+
+impl Table {
+    const fn new(metadata: bool) -> Self {
+        let mut table = Self { ranges: [(0, Verdict::Give(ALLOW)); 256], length: 0 };
+        let mut number = 0;
+        while number <= NEWEST + 1 {
+            table = table.from(number, verdict_on(number, metadata));
+            number += 1;
+        }
+        table.from(FOREIGN_NUMBERS, verdict_on(FOREIGN_NUMBERS, metadata))
+    }
+
+    const fn from(mut self, number: u32, verdict: Verdict) -> Self {
+        if let Verdict::Give(answer) = verdict
+            && self.length > 0
+            && let Verdict::Give(before) = self.ranges[self.length - 1].1
+            && answer == before
+        {
+            return self;
+        }
+        self.ranges[self.length] = (number, verdict);
+        self.length += 1;
+        self
+    }
+}
+
+/// A program under construction.
+struct Assembler<const N: usize> {
+    code: [Instruction; N],
+    length: usize,
+}
+
 impl<const N: usize> Assembler<N> {
     const fn push(mut self, code: u16, value: u32, if_true: u8, if_false: u8) -> Self {
         self.code[self.length] = Instruction { code, if_true, if_false, value };
@@ -218,38 +269,34 @@ impl<const N: usize> Assembler<N> {
         self.push(RETURN, value, 0, 0)
     }
 
-    /// Looks into argument `index` of call `number`: any bit of `bits` set gives EPERM, else the call is allowed.
-    const fn refuse_bits(self, number: u32, index: u32, bits: u32) -> Self {
-        self.push(JUMP_EQUAL, number, 0, 4)
-            .push(LOAD, argument(index), 0, 0)
-            .push(JUMP_BITS, bits, 0, 1)
-            .give(REFUSE)
-            .give(ALLOW)
-    }
-
-    /// Looks into argument `index` of call `number`: one of `listed` gives `then`, anything else `otherwise`.
-    const fn decide(mut self, number: u32, index: u32, listed: &[u32], then: u32, otherwise: u32) -> Self {
-        let skip = listed.len() * 2 + 2;
-        assert!(skip < 256);
-        self = self.push(JUMP_EQUAL, number, 0, skip as u8).push(LOAD, argument(index), 0, 0);
-        let mut at = 0;
-        while at < listed.len() {
-            self = self.push(JUMP_EQUAL, listed[at], 0, 1).give(then);
-            at += 1;
+    const fn answer(mut self, verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Give(answer) => self.give(answer),
+            Verdict::RefuseBits { argument, bits } => {
+                self.push(LOAD, offset_of(argument), 0, 0).push(JUMP_BITS, bits, 0, 1).give(REFUSE).give(ALLOW)
+            }
+            Verdict::Decide { argument, listed, then, otherwise } => {
+                self = self.push(LOAD, offset_of(argument), 0, 0);
+                let mut index = 0;
+                while index < listed.items().len() {
+                    self = self.push(JUMP_EQUAL, listed.items()[index], 0, 1).give(then);
+                    index += 1;
+                }
+                self.give(otherwise)
+            }
         }
-        self.give(otherwise)
     }
 
-    /// Answers by ranges `first` up to `end` of the table, by halving: a filter that compares one number after the other
-    /// takes the kernel several times longer to install, because it tries every call number to find those that are
-    /// always allowed (`seccomp_cache_prepare`).
+    /// Finds the range of the loaded number among `first` up to `end` of the table by halving. A filter that compares
+    /// one number after the other takes the kernel several times longer to install, because it tries every call number
+    /// on it to find those that are always allowed (`seccomp_cache_prepare`).
     const fn search(mut self, table: &Table, first: usize, end: usize) -> Self {
         if end - first == 1 {
-            return self.give(table.ranges[first].answer);
+            return self.answer(table.ranges[first].1);
         }
         let middle = first + (end - first) / 2;
         let jump = self.length;
-        self = self.push(JUMP_NOT_BELOW, table.ranges[middle].from, 0, 0);
+        self = self.push(JUMP_NOT_BELOW, table.ranges[middle].0, 0, 0);
         self = self.search(table, first, middle);
         let skip = self.length - jump - 1;
         assert!(skip < 256);
@@ -258,20 +305,13 @@ impl<const N: usize> Assembler<N> {
     }
 }
 
-const fn assemble<const N: usize>(metadata: bool, ioctls: &[u32]) -> Assembler<N> {
+const fn assemble<const N: usize>(metadata: bool) -> Assembler<N> {
     let table = Table::new(metadata);
     Assembler { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; N], length: 0 }
         .push(LOAD, ARCH, 0, 0)
         .push(JUMP_EQUAL, ARCHITECTURE, 1, 0)
         .give(KILL)
         .push(LOAD, NUMBER, 0, 0)
-        .push(JUMP_BITS, FOREIGN_NUMBERS, 0, 1)
-        .give(KILL)
-        .decide(g::__NR_ioctl, 1, ioctls, REFUSE, ALLOW)
-        .refuse_bits(g::__NR_clone, 0, NEW_NAMESPACES)
-        .decide(g::__NR_socket, 0, FAMILIES, ALLOW, REFUSE)
-        .decide(g::__NR_socketpair, 0, FAMILIES, ALLOW, REFUSE)
-        .refuse_bits(g::__NR_unshare, 0, NEW_NAMESPACES | NEW_TIME)
         .search(&table, 0, table.length)
 }
 
@@ -286,10 +326,10 @@ const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
 }
 
 const ALL_IOCTLS: [u32; DENIED_IOCTLS.len() + METADATA_IOCTLS.len()] = concatenate(DENIED_IOCTLS, METADATA_IOCTLS);
-const LENGTH: usize = assemble::<1024>(false, DENIED_IOCTLS).length;
-const LENGTH_METADATA: usize = assemble::<1024>(true, &ALL_IOCTLS).length;
-static FILTER: [Instruction; LENGTH] = assemble::<LENGTH>(false, DENIED_IOCTLS).code;
-static FILTER_METADATA: [Instruction; LENGTH_METADATA] = assemble::<LENGTH_METADATA>(true, &ALL_IOCTLS).code;
+const LENGTH: usize = assemble::<1024>(false).length;
+const LENGTH_METADATA: usize = assemble::<1024>(true).length;
+static FILTER: [Instruction; LENGTH] = assemble::<LENGTH>(false).code;
+static FILTER_METADATA: [Instruction; LENGTH_METADATA] = assemble::<LENGTH_METADATA>(true).code;
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {

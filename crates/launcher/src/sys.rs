@@ -131,6 +131,17 @@ pub(crate) fn setsid() -> Result<()> {
     unsafe { syscall!(__NR_setsid) }.map(drop)
 }
 
+/// Makes this process the leader of a new process group.
+pub(crate) fn start_group() -> Result<()> {
+    // SAFETY: plain.
+    unsafe { syscall!(__NR_setpgid, 0, 0) }.map(drop)
+}
+
+pub(crate) fn process_group() -> i32 {
+    // SAFETY: plain.
+    unsafe { syscall!(__NR_getpgid, 0) }.map_or(0, |group| group as i32)
+}
+
 pub(crate) fn kill(pid: i32, signal: i32) -> Result<()> {
     // SAFETY: plain.
     unsafe { syscall!(__NR_kill, pid, signal) }.map(drop)
