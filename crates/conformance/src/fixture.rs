@@ -118,7 +118,7 @@ impl Fixture {
             std::os::unix::fs::chown(fixture.base.join(dir), Some(uid), Some(uid))
                 .map_err(io("give a directory away"))?;
         }
-        let own = [("pinfold-hostile", "pinfold-conformance"), ("pinfold-victim", "pinfold-conformance")];
+        let own = ["pinfold-hostile", "pinfold-victim", "pinfold-mask"].map(|name| (name, "pinfold-conformance"));
         for (program, package) in own.iter().chain(programs) {
             let to = fixture.bin().join(program);
             copy_program(&find_binary(program, package)?, &to).map_err(|e| failed("copy a program", e))?;

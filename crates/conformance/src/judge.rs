@@ -43,6 +43,15 @@ impl Results {
 ///
 /// In words, if the harness itself or the start of the run failed.
 pub fn run_all(backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
+    run_masked(&[], backend, mode, uid, ids)
+}
+
+/// The same, with system calls hidden from the launcher and the attempts: words for `pinfold-mask`.
+///
+/// # Errors
+///
+/// As [`run_all`].
+pub fn run_masked(mask: &[&str], backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
     let mut fixture = Fixture::new(uid, needed(backend))?;
     fixture.prepare(ids).map_err(|e| failed("prepare the attempts' files", e))?;
     if !ids.contains(&CWD_ATTEMPT) {
@@ -59,7 +68,7 @@ pub fn run_all(backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<R
     let program = fixture.bin().join("pinfold-hostile");
     let argv: [&OsStr; 4] = [program.as_ref(), "run-all".as_ref(), "--context".as_ref(), context.as_ref()];
     let (ws, temp, bin) = (fixture.ws(), fixture.temp(), fixture.bin());
-    let run = Run { backend, mode, uid, ws: &ws, temp: &temp, bin: &bin };
+    let run = Run { backend, mode, uid, ws: &ws, temp: &temp, mask, bin: &bin };
     let mut command = confined_command(&run, &argv);
     command.current_dir(fixture.out().join(CWD_ATTEMPT));
     command.stdin(terminal.slave.try_clone().map_err(|e| failed("copy the terminal", e.into()))?);

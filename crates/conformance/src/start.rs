@@ -84,6 +84,8 @@ pub struct Run<'a> {
     pub ws: &'a Path,
     /// A private directory for temporary files of this run, outside the workspace. The CLI makes its own.
     pub temp: &'a Path,
+    /// System calls to hide from the launcher and the command: words for `pinfold-mask`; empty for none.
+    pub mask: &'a [&'a str],
     /// Where our binaries are, readable for `uid` and visible inside.
     pub bin: &'a Path,
 }
@@ -91,11 +93,17 @@ pub struct Run<'a> {
 /// The command that runs `argv` confined. The caller adds the working directory, streams and descriptors.
 #[must_use]
 pub fn confined_command(run: &Run, argv: &[&OsStr]) -> Command {
-    let mut words: Vec<OsString> = match (run.backend, driver()) {
+    let mut words: Vec<OsString> = Vec::new();
+    if !run.mask.is_empty() {
+        words.push(run.bin.join("pinfold-mask").into());
+        words.extend(run.mask.iter().map(OsString::from));
+        words.push("--".into());
+    }
+    words.extend(match (run.backend, driver()) {
         (Backend::Unconfined, _) => Vec::new(),
         (_, Driver::Cli) => by_cli(run),
         (_, Driver::Launcher) => by_launcher(run),
-    };
+    });
     words.extend(argv.iter().map(|w| (*w).to_owned()));
     let mut words = words.into_iter();
     let mut command = Command::new(words.next().unwrap_or_default());

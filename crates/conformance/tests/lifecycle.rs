@@ -102,8 +102,15 @@ impl World {
     /// The confined command: in the workspace, without input, and with an environment of its own.
     fn command(&self, argv: &[&str]) -> Command {
         let (ws, temp, bin) = (self.fixture.ws(), self.fixture.temp(), self.fixture.bin());
-        let run =
-            Run { backend: self.backend, mode: self.mode, uid: self.fixture.uid, ws: &ws, temp: &temp, bin: &bin };
+        let run = Run {
+            backend: self.backend,
+            mode: self.mode,
+            uid: self.fixture.uid,
+            ws: &ws,
+            temp: &temp,
+            mask: &[],
+            bin: &bin,
+        };
         let argv: Vec<&OsStr> = argv.iter().map(OsStr::new).collect();
         let mut command = confined_command(&run, &argv);
         command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LC_ALL", "C");

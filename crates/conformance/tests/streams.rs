@@ -70,7 +70,8 @@ impl Walls {
 
     fn command(self, fixture: &Fixture, argv: &[&OsStr]) -> Command {
         let (ws, temp, bin) = (fixture.ws(), fixture.temp(), fixture.bin());
-        let run = Run { backend: self.backend, mode: self.mode, uid: self.uid, ws: &ws, temp: &temp, bin: &bin };
+        let run =
+            Run { backend: self.backend, mode: self.mode, uid: self.uid, ws: &ws, temp: &temp, mask: &[], bin: &bin };
         let mut command = confined_command(&run, argv);
         command.current_dir(ws).stdin(Stdio::null());
         command
