@@ -1,1 +1,79 @@
-//! placeholder
+//! The command line of Pinfold. Flags, sentences, hints and exit statuses live here and nowhere else; what a
+//! policy means is `policy`'s, and what is enforced is the providers'.
+//!
+//! Reading the command line changes nothing; then every word is checked; only then is anything prepared or started.
+//! Standard output belongs to the command that is run, or to the one answer that was asked for. Everything else goes
+//! to standard error behind one prefix.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `arguments` | the grammar, and the manual in its doc comments |
+//! | `usage` | a command line that fits no grammar |
+//! | `surroundings` | where we stand, and what is no fit default workspace |
+//! | `request` | words checked and made into a policy |
+//! | `run`, `confine`, `doctor`, `explain`, `version` | one command each |
+//! | `report_file` | the file of `run --report` |
+//! | `signals` | signals that end a call |
+//! | `host` | facts about the host |
+//! | `voice` | the prefix, errors, hints |
+//! | [`manual`] | `docs/cli.md` |
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod confine;
+mod doctor;
+mod explain;
+mod host;
+pub mod manual;
+mod report_file;
+mod request;
+mod run;
+mod signals;
+mod surroundings;
+mod usage;
+mod version;
+mod voice;
+
+use arguments::{Arguments, Command};
+use clap::Parser as _;
+use pinfold_providers::{LocalProvider, ProviderConfig};
+use std::process::ExitCode;
+use surroundings::Surroundings;
+use voice::Form;
+
+/// Does what the command line of this process says.
+pub fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().collect();
+    ExitCode::from(match Arguments::try_parse_from(&words) {
+        Ok(arguments) => act(&arguments.command),
+        Err(error) => usage::answer(&error, &words),
+    })
+}
+
+fn act(command: &Command) -> u8 {
+    match command {
+        Command::Run(arguments) => {
+            with_provider(arguments.json, |provider, around| run::run(arguments, provider, around))
+        }
+        Command::Confine(arguments) => {
+            with_provider(arguments.json, |provider, around| confine::confine(arguments, provider, around))
+        }
+        Command::Doctor(arguments) => with_provider(arguments.json, |provider, _| doctor::doctor(arguments, provider)),
+        Command::Explain(arguments) => {
+            with_provider(arguments.json, |provider, around| explain::explain(arguments, provider, around))
+        }
+        Command::Version(arguments) => version::version(arguments),
+        Command::Manual => u8::from(voice::print(&manual::render_manual()).is_err()),
+    }
+}
+
+fn with_provider(json: bool, task: impl FnOnce(&LocalProvider, &Surroundings) -> u8) -> u8 {
+    match LocalProvider::new(ProviderConfig::default()) {
+        Ok(provider) => task(&provider, &Surroundings::look(&[])),
+        Err(error) => {
+            voice::complain(&error, Form::of(json));
+            voice::exit_status(&error)
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! The grammar of the command line. Reading it changes nothing and looks at nothing: words are checked in
+//! [`crate::request`], files by whoever uses them. The help texts here are the manual; `docs/cli.md` is made
+//! from them.
+
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  The command's own; 128+n when signal n ended it, or when pinfold received signal n.
+  2     the arguments are wrong: nothing was prepared, nothing ran
+  124   --timeout passed
+  125   pinfold could not start the command
+  126   the command was found but cannot be executed
+  127   the command was not found
+A command may exit with any of these itself. The outcome (--json, --report) tells them apart.";
+
+/// Run one command under a file policy and tell the truth about it
+///
+/// Pinfold starts a command so that it can write only where the policy allows, and then
+/// says what was enforced, what was refused and how that is known. A command that should
+/// be confined is confined or does not run.
+#[derive(Debug, Parser)]
+#[command(
+    verbatim_doc_comment,
+    name = "pinfold",
+    version,
+    propagate_version = false,
+    disable_help_subcommand = true,
+    after_long_help = "Example:\n  pinfold run --mode read-only -- ls -l"
+)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// One of the tasks of `pinfold`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a file policy
+    ///
+    /// Standard input and output belong to the command: input is inherited, so pipes work,
+    /// and output is not touched. Whatever pinfold has to say goes to standard error, in
+    /// lines that begin with `pinfold: `.
+    ///
+    /// Standard error is copied through as it comes, and read on the way: that is how a
+    /// refusal becomes known where the kernel does not report it. A terminal is handed to the
+    /// command untouched and not read. So is a file or pipe that standard output leads to as
+    /// well (2>&1), because a copy would change the order of the two; with --json or --report
+    /// it is copied all the same. The outcome says when nothing was read.
+    ///
+    /// A command that waits for input nobody sends waits for ever, as it would without
+    /// pinfold. Give it </dev/null, or a --timeout.
+    ///
+    /// Interrupt, terminate and hang-up end the command and everything it started: terminate
+    /// at first, kill two seconds later. Signals that were ignored when pinfold started
+    /// (nohup) stay ignored. The command has no controlling terminal, so job control does not
+    /// reach it.
+    #[command(verbatim_doc_comment, override_usage = "pinfold run [OPTIONS] -- ARGV...", after_long_help = format!("{EXIT_STATUS}\n\nExample:\n  pinfold run --mode read-only -- ls -l"))]
+    Run(Run),
+    /// Print the argv that runs a command confined
+    ///
+    /// Prints one line of JSON on standard output: {argv, enforcement, denialSignatures,
+    /// runnerFailureRules}. Start that argv in place of your own, from any language. An
+    /// argument that is not UTF-8 has no JSON form and is an error.
+    ///
+    /// The argv is for one start, soon, on this host: its plan is a file of ours that is
+    /// removed after a day. Roots are pinned as they are now; if one is replaced before the
+    /// start, the launcher refuses to run. Without --cwd the command runs where it is
+    /// started.
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "pinfold confine [OPTIONS] -- ARGV...",
+        after_long_help = "\
+Exit status:
+  0 when the object was printed; 2 and 125 as for `pinfold run`. The argv itself exits with
+  the command's own status, 125, 126 or 127, or ends by the signal that ended the command.
+
+Example:
+  pinfold confine --json --mode read-only -- ls -l"
+    )]
+    Confine(Confine),
+    /// Say what this host can enforce, what is missing, and what to do
+    ///
+    /// Tries every backend with a real refused and a real allowed write. Nothing is left
+    /// behind.
+    #[command(
+        verbatim_doc_comment,
+        after_long_help = "\
+Exit status:
+  0 when every confined mode that was asked about has a usable backend; 1 when one has none.
+
+Example:
+  pinfold doctor --mode workspace-write"
+    )]
+    Doctor(Doctor),
+    /// Say whether an operation on a path would be allowed
+    ///
+    /// With a PATH, answers for that path. Without one, says what the mode means on this
+    /// host. Nothing is written. Where an answer depends on something that a look cannot
+    /// settle, the answer says so.
+    #[command(
+        verbatim_doc_comment,
+        after_long_help = "\
+Exit status:
+  0 when there is an answer, whatever it is; 2 and 125 as for `pinfold run`.
+
+Example:
+  pinfold explain /etc/hosts --operation write --mode read-only"
+    )]
+    Explain(Explain),
+    /// Print the version
+    #[command(after_long_help = "Example:\n  pinfold version --json")]
+    Version(Version),
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    Manual,
+}
+
+/// What the command may touch; shared by `run` and `confine`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct PolicyOptions {
+    /// How much may be written [default: workspace-write]
+    ///
+    /// read-only: no file but sinks such as /dev/null. workspace-write: also the workspace,
+    /// every --writable directory and a temp area of its own. danger-full-access: nothing is
+    /// confined; only for `run`. Reading and the network stay open in every mode.
+    #[arg(verbatim_doc_comment, long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Workspace directory [default: the current one]
+    ///
+    /// May be relative. The current directory is refused as a default if it is /, a directory
+    /// of the system, the home directory or one that holds it, or holds pinfold itself.
+    /// Naming the home directory here is allowed.
+    #[arg(verbatim_doc_comment, long, value_name = "DIR")]
+    pub(crate) workspace: Option<OsString>,
+    /// Further directory that workspace-write opens
+    ///
+    /// May be given more than once. Must be an existing directory, not a symbolic link. A
+    /// name that begins with a dash is written --writable=-name.
+    #[arg(verbatim_doc_comment, long, value_name = "DIR")]
+    pub(crate) writable: Vec<OsString>,
+    /// Use this backend and no other
+    ///
+    /// Without it, the strongest usable one is taken; `pinfold doctor` lists them.
+    #[arg(verbatim_doc_comment, long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Refuse to run unless this guarantee is enforced
+    ///
+    /// May be given more than once. `pinfold doctor` lists the guarantees and which are
+    /// enforced here.
+    #[arg(verbatim_doc_comment, long, value_name = "GUARANTEE")]
+    pub(crate) require: Vec<String>,
+    /// Working directory of the command [default: the current one]
+    ///
+    /// Opens nothing for writing: only --workspace and --writable do.
+    #[arg(verbatim_doc_comment, long, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
+}
+
+/// Arguments of `pinfold run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// What the command may touch.
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
+    /// End the command after so many seconds
+    ///
+    /// Fractions are allowed: 0.5.
+    #[arg(verbatim_doc_comment, long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<String>,
+    /// Write the outcome as JSON to FILE at the end (-: standard error)
+    ///
+    /// FILE appears complete, by rename, after the command and everything it started have
+    /// ended. It must not lie in a place that the command can write, or the command could
+    /// forge it. A pipe such as /dev/fd/3 is written to directly.
+    #[arg(verbatim_doc_comment, long, value_name = "FILE")]
+    pub(crate) report: Option<OsString>,
+    /// Print the outcome or error as the last line of standard error, in JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<OsString>,
+}
+
+/// Arguments of `pinfold confine`.
+#[derive(Debug, Args)]
+pub(crate) struct Confine {
+    /// What the command may touch.
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
+    /// Let the launcher report what really happened to FILE
+    ///
+    /// FILE is made if it does not exist and must lie where the command cannot write.
+    /// docs/launcher.md describes its lines.
+    #[arg(verbatim_doc_comment, long, value_name = "FILE")]
+    pub(crate) status_file: Option<OsString>,
+    /// Print errors as JSON too (the object itself always is)
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<OsString>,
+}
+
+/// Arguments of `pinfold doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Ask about this mode only [default: every confined mode]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `pinfold explain`.
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The path in question; may be relative, need not exist
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<OsString>,
+    /// What would be done with it [default: write]
+    #[arg(long, value_name = "OPERATION")]
+    pub(crate) operation: Option<String>,
+    /// The mode it would be done under [default: workspace-write]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Workspace directory [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<OsString>,
+    /// Further directory that workspace-write opens
+    #[arg(long, value_name = "DIR")]
+    pub(crate) writable: Vec<OsString>,
+    /// Answer for this backend [default: the one that `run` would use]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `pinfold version`.
+#[derive(Debug, Args)]
+pub(crate) struct Version {
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,51 @@
+//! `pinfold confine`: print the argv that another program starts.
+
+use crate::arguments::Confine;
+use crate::request::Request;
+use crate::surroundings::Surroundings;
+use crate::voice::{Form, complain, exit_status, print, say};
+use pinfold_policy::SandboxError;
+use pinfold_providers::{CallOptions, Cancel, LocalProvider};
+use std::path::Path;
+
+/// Prints the object and returns the exit status.
+pub(crate) fn confine(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> u8 {
+    match object(arguments, provider, around) {
+        Ok(line) => match print(&line) {
+            Ok(()) => 0,
+            Err(error) => {
+                say(&format!("error: standard output: {error}"));
+                125
+            }
+        },
+        Err(error) => {
+            complain(&error, Form::of(arguments.json));
+            exit_status(&error)
+        }
+    }
+}
+
+fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {
+    let request = Request::new(&arguments.policy, &arguments.argv, around)?;
+    // SECURITY: the object promises confinement; the caller's own argv in it would be run in good faith.
+    let policy = request.policy.confined().ok_or_else(|| SandboxError::InvalidPolicy {
+        detail: format!(
+            "{} confines nothing, so there is nothing to print: start the command itself",
+            request.policy.mode
+        ),
+    })?;
+    let status_file = arguments.status_file.as_ref();
+    let call = CallOptions {
+        require: request.require,
+        backend: request.backend,
+        cwd: request.cwd,
+        status_file: status_file.map(|file| around.absolute("--status-file", Path::new(file))).transpose()?,
+        ..CallOptions::default()
+    };
+    let confinement = provider.confine(&arguments.argv, &policy, &call, &Cancel::new())?;
+    let line = serde_json::to_string(&confinement.confined).map_err(|error| SandboxError::InvalidPolicy {
+        detail: format!("the confined argv cannot be printed as JSON: {error}; `pinfold run` takes any bytes"),
+    })?;
+    confinement.keep();
+    Ok(line + "\n")
+}

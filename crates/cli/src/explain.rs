@@ -1,0 +1,229 @@
+//! `pinfold explain`: what would happen to a path, or what a mode means here. Both come from the provider's own
+//! plan; nothing is modelled a second time.
+
+use crate::arguments::Explain;
+use crate::request::{backend, execution_mode, policy};
+use crate::surroundings::Surroundings;
+use crate::voice::{Form, complain, exit_status, one_line, print, say};
+use pinfold_policy::quote::quote_if_needed;
+use pinfold_policy::{
+    EnforcementReport, ExecutionPolicy, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
+};
+use pinfold_providers::{Answer, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, Ruling};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const OPERATIONS: [(&str, Operation); 7] = [
+    ("write", Operation::Write),
+    ("create", Operation::Create),
+    ("remove", Operation::Remove),
+    ("rename", Operation::Rename),
+    ("change-metadata", Operation::ChangeMetadata),
+    ("read", Operation::Read),
+    ("connect", Operation::Connect),
+];
+
+/// Prints the answer and returns the exit status.
+pub(crate) fn explain(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> u8 {
+    match answer(arguments, provider, around) {
+        Ok(text) => match print(&text) {
+            Ok(()) => 0,
+            Err(error) => {
+                say(&format!("error: standard output: {error}"));
+                125
+            }
+        },
+        Err(error) => {
+            complain(&error, Form::of(arguments.json));
+            exit_status(&error)
+        }
+    }
+}
+
+fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {
+    let mode = execution_mode(arguments.mode.as_deref())?;
+    let operation = arguments.operation.as_deref().map_or(Ok(Operation::Write), operation)?;
+    let backend = arguments.backend.as_deref().map(backend).transpose()?;
+    let policy = policy(mode, arguments.workspace.as_ref(), &arguments.writable, around)?;
+    let form = Form::of(arguments.json);
+    match (&arguments.path, policy.confined()) {
+        (Some(path), Some(policy)) => {
+            let path = around.absolute("PATH", Path::new(path))?;
+            let question = Question { path, operation, policy };
+            let answer = provider.explain(&question, backend)?;
+            Ok(render_answer(&answer, question.policy.mode.into(), operation, form))
+        }
+        (Some(path), None) => {
+            let path = around.absolute("PATH", Path::new(path))?;
+            Ok(render_answer(&unconfined(&path), mode, operation, form))
+        }
+        (None, Some(policy)) => explain_mode(provider, policy, backend, form),
+        (None, None) => Ok(render_unconfined(&policy, form)),
+    }
+}
+
+fn operation(word: &str) -> Result<Operation, SandboxError> {
+    let found = OPERATIONS.iter().find(|(name, _)| *name == word).map(|(_, operation)| *operation);
+    found.ok_or_else(|| {
+        let names = OPERATIONS.map(|(name, _)| name).join(", ");
+        let word = pinfold_policy::quote::quote(word);
+        SandboxError::InvalidPolicy { detail: format!("unknown operation {word}; expected one of: {names}") }
+    })
+}
+
+fn operation_name(operation: Operation) -> &'static str {
+    OPERATIONS.iter().find(|(_, other)| *other == operation).map_or("write", |(name, _)| name)
+}
+
+fn unconfined(path: &Path) -> Answer {
+    Answer {
+        ruling: Ruling::NotGoverned,
+        backend: Backend::Unconfined,
+        resolved: crate::surroundings::physical(path),
+        rule: "Nothing is confined under danger-full-access.".to_owned(),
+        layers: Vec::new(),
+    }
+}
+
+/// An answer about a path with what was asked beside it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PathAnswer<'a> {
+    mode: SandboxMode,
+    operation: &'static str,
+    ruling: Ruling,
+    backend: Backend,
+    resolved: String,
+    rule: &'a str,
+    layers: &'a [pinfold_policy::Layer],
+}
+
+fn render_answer(answer: &Answer, mode: SandboxMode, operation: Operation, form: Form) -> String {
+    let operation = operation_name(operation);
+    if form == Form::Json {
+        let answer = PathAnswer {
+            mode,
+            operation,
+            ruling: answer.ruling,
+            backend: answer.backend,
+            resolved: pinfold_policy::quote::readable(&answer.resolved),
+            rule: &answer.rule,
+            layers: &answer.layers,
+        };
+        return one_line(&answer) + "\n";
+    }
+    let ruling = match answer.ruling {
+        Ruling::Allowed => "allowed",
+        Ruling::Denied => "refused",
+        Ruling::NotGoverned => "not governed",
+    };
+    let path = quote_if_needed(&answer.resolved);
+    let mut out = format!("{ruling}: {operation} {path} under {mode} (backend {})\n", answer.backend.provider_name());
+    push(&mut out, &format!("  rule: {}", answer.rule));
+    if !answer.layers.is_empty() {
+        let layers = answer.layers.iter().map(|layer| layer.as_str()).collect::<Vec<_>>().join(", ");
+        push(&mut out, &format!("  by: {layers}"));
+    }
+    match answer.ruling {
+        Ruling::Allowed => push(&mut out, "  the host's own permissions still apply"),
+        Ruling::NotGoverned => push(&mut out, "  no wall looks at this; only the host's own permissions apply"),
+        Ruling::Denied => {}
+    }
+    out
+}
+
+/// What a mode means for one policy; its JSON form is this object.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ModeAnswer<'a> {
+    mode: SandboxMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    report: Option<&'a EnforcementReport>,
+}
+
+fn explain_mode(
+    provider: &LocalProvider,
+    policy: SandboxPolicy,
+    backend: Option<Backend>,
+    form: Form,
+) -> Result<String, SandboxError> {
+    let call = CallOptions { backend, ..CallOptions::default() };
+    // A plan for a command that is never started states what holds for this very policy.
+    let confinement = provider.confine(&["true".into()], &policy, &call, &Cancel::new())?;
+    let report = &confinement.report;
+    if form == Form::Json {
+        return Ok(one_line(&ModeAnswer { mode: policy.mode.into(), report: Some(report) }) + "\n");
+    }
+    Ok(render_mode(report))
+}
+
+fn render_mode(report: &EnforcementReport) -> String {
+    let facts = report.facts();
+    let enforcement = report.enforcement().map_or("none", |enforcement| enforcement.as_str());
+    let mut out = format!("{} by {} (enforcement: {enforcement})\n", report.mode(), report.backend());
+    push(&mut out, "may write:");
+    for root in &facts.writable_roots {
+        push(&mut out, &format!("  {} and everything below it", quote_if_needed(root)));
+    }
+    match &facts.temp {
+        TempView::PrivateTmpfs { paths } => {
+            let places = paths.iter().map(quote_if_needed).collect::<Vec<_>>().join(", ");
+            push(&mut out, &format!("  a temp area of its own at {places}, gone after the call"));
+        }
+        TempView::PrivateDirectory { path } => {
+            push(&mut out, &format!("  a temp directory of its own, {}", quote_if_needed(path)));
+        }
+        TempView::None => {}
+    }
+    push(&mut out, "  sinks such as /dev/null");
+    push(&mut out, "may not write: anything else");
+    push(&mut out, "promises:");
+    for line in report.guarantees() {
+        let kept = match line.strength {
+            Strength::Enforced => "kept",
+            Strength::Partial => "kept in part",
+            Strength::None => "NOT kept",
+            Strength::NotAsked => "not asked for",
+        };
+        push(&mut out, &format!("  {:<19} {kept}: {}", line.guarantee.as_str(), line.guarantee.describe()));
+        if line.strength != Strength::Enforced {
+            for note in &line.notes {
+                push(&mut out, &format!("  {:<19}   {note}", ""));
+            }
+        }
+    }
+    for note in &facts.notes {
+        push(&mut out, &format!("note: {note}"));
+    }
+    out
+}
+
+fn render_unconfined(policy: &ExecutionPolicy, form: Form) -> String {
+    match form {
+        Form::Json => one_line(&ModeAnswer { mode: policy.mode, report: None }) + "\n",
+        Form::Text => format!("{}: nothing is confined; the command can do whatever you can do\n", policy.mode),
+    }
+}
+
+fn push(out: &mut String, line: &str) {
+    let _ = writeln!(out, "{}", line.trim_end()); // writing to a String cannot fail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_are_spelled_as_in_json() {
+        for (name, operation) in OPERATIONS {
+            assert_eq!(serde_json::to_value(operation).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_operation_is_refused_with_the_list() {
+        let error = super::operation("chmod").unwrap_err().to_string();
+        assert!(error.ends_with("expected one of: write, create, remove, rename, change-metadata, read, connect"));
+    }
+}

@@ -1,0 +1,180 @@
+//! The file that `run --report` leaves behind. It is prepared before the command starts, so that a bad place is
+//! an argument error and not a lost report, and it appears by rename after everything has ended.
+
+use pinfold_policy::SandboxError;
+use pinfold_policy::quote::quote;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+/// A prepared place for one report; dropped unwritten, it leaves nothing behind.
+#[derive(Debug)]
+pub(crate) struct ReportFile {
+    place: Place,
+    shown: PathBuf,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// Standard error.
+    StandardError,
+    /// A pipe, socket or device, written to as it is.
+    Stream(File),
+    /// A file that takes the place of another by rename.
+    File { file: File, draft: Draft, target: PathBuf },
+}
+
+/// A file beside the target that goes away unless it became the target.
+#[derive(Debug)]
+struct Draft(PathBuf);
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0); // after the rename there is nothing to remove
+    }
+}
+
+impl ReportFile {
+    /// Prepares a report at `path`, with `-` for standard error; `writable` are the places that the command may
+    /// write to.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_POLICY` if the place lies in one of them, is a directory, or cannot be written.
+    pub(crate) fn prepare(path: &Path, writable: &[&Path]) -> Result<Self, SandboxError> {
+        let refuse = |reason: String| SandboxError::InvalidPolicy {
+            detail: format!("the report file {} {reason}", quote(path)),
+        };
+        if path == Path::new("-") {
+            return Ok(Self { place: Place::StandardError, shown: path.to_owned() });
+        }
+        if let Ok(found) = std::fs::metadata(path) {
+            if found.is_dir() {
+                return Err(refuse("is a directory".to_owned()));
+            }
+            if !found.is_file() {
+                let stream = OpenOptions::new().write(true).open(path);
+                let stream = stream.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+                return Ok(Self { place: Place::Stream(stream), shown: path.to_owned() });
+            }
+        }
+        let (directory, name) = target_of(path).map_err(refuse)?;
+        // SECURITY: whoever can write this directory can put a report of his own there, before or after ours.
+        for root in writable {
+            let root = crate::surroundings::physical(root);
+            if directory.starts_with(&root) {
+                return Err(refuse(format!(
+                    "lies in {}, which the command can write, so the command could forge it; choose a place outside, \
+                     or -",
+                    quote(root)
+                )));
+            }
+        }
+        let mut hidden = OsString::from(".");
+        hidden.push(&name);
+        hidden.push(format!(".{}.pinfold", std::process::id()));
+        let draft = directory.join(hidden);
+        let file = OpenOptions::new().write(true).create_new(true).open(&draft);
+        let file = file.map_err(|error| refuse(format!("cannot be created: {error}")))?;
+        let place = Place::File { file, draft: Draft(draft), target: directory.join(name) };
+        Ok(Self { place, shown: path.to_owned() })
+    }
+
+    /// Says whether the report goes to standard error.
+    pub(crate) fn is_standard_error(&self) -> bool {
+        matches!(self.place, Place::StandardError)
+    }
+
+    /// Writes one line and, for a file, puts it in its place.
+    ///
+    /// # Errors
+    ///
+    /// A sentence with the failed act.
+    pub(crate) fn write(self, line: &str) -> Result<(), String> {
+        let text = format!("{line}\n");
+        let outcome = match self.place {
+            Place::StandardError => std::io::stderr().write_all(text.as_bytes()),
+            Place::Stream(mut stream) => stream.write_all(text.as_bytes()),
+            Place::File { mut file, draft, target } => {
+                file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&draft.0, target))
+            }
+        };
+        outcome.map_err(|error| format!("the report could not be written to {}: {error}", quote(&self.shown)))
+    }
+}
+
+/// Returns the physical directory and the name of a file that exists or is to be made.
+fn target_of(path: &Path) -> Result<(PathBuf, OsString), String> {
+    let whole = match path.canonicalize() {
+        Ok(physical) => physical,
+        Err(_) => {
+            let name = path.file_name().ok_or("names no file")?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent = parent.canonicalize().map_err(|error| format!("cannot be created: {error}"))?;
+            parent.join(name)
+        }
+    };
+    match (whole.parent(), whole.file_name()) {
+        (Some(parent), Some(name)) => Ok((parent.to_owned(), name.to_owned())),
+        _ => Err("names no file".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<OsString> {
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn the_file_appears_only_when_it_is_complete() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("r.json");
+        let report = ReportFile::prepare(&target, &[]).unwrap();
+        assert!(!target.exists());
+        report.write("{}").unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "{}\n");
+        assert_eq!(names(place.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn an_unwritten_report_leaves_nothing_behind() {
+        let place = tempfile::tempdir().unwrap();
+        drop(ReportFile::prepare(&place.path().join("r.json"), &[]).unwrap());
+        assert!(names(place.path()).is_empty());
+    }
+
+    #[test]
+    fn a_place_that_the_command_can_write_is_refused_also_through_a_link() {
+        let place = tempfile::tempdir().unwrap();
+        let workspace = place.path().join("w");
+        std::fs::create_dir_all(workspace.join("deep")).unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(workspace.join("deep"), &link).unwrap();
+        std::os::unix::fs::symlink(workspace.join("deep/r.json"), place.path().join("r.json")).unwrap();
+        std::fs::write(workspace.join("deep/r.json"), "old").unwrap();
+        for path in [workspace.join("r"), link.join("new"), place.path().join("r.json"), workspace.join("deep/../x")] {
+            let error = ReportFile::prepare(&path, &[&workspace]).unwrap_err().to_string();
+            assert!(error.contains("could forge it"), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(workspace.join("deep/r.json")).unwrap(), "old");
+        assert!(ReportFile::prepare(&place.path().join("w.json"), &[&workspace]).is_ok());
+    }
+
+    #[test]
+    fn directories_and_places_that_do_not_exist_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        for (path, word) in [
+            (place.path().to_owned(), "is a directory"),
+            (place.path().join("none/r"), "cannot be created"),
+            ("/proc/r".into(), "cannot be created"),
+            ("/".into(), "is a directory"),
+        ] {
+            let error = ReportFile::prepare(&path, &[]).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! From words to a request: every word of the command line is checked here, before anything is looked up,
+//! prepared or started.
+
+use crate::arguments::PolicyOptions;
+use crate::surroundings::Surroundings;
+use pinfold_policy::{
+    ConfinedMode, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, UnknownWord, validate_command,
+};
+use pinfold_providers::Backend;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Holds one checked call.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// The mode and its roots, absolute but not resolved.
+    pub(crate) policy: ExecutionPolicy,
+    /// The only backend to use, if one was named.
+    pub(crate) backend: Option<Backend>,
+    /// What must be enforced.
+    pub(crate) require: Vec<Guarantee>,
+    /// The command's working directory, absolute, if one was named.
+    pub(crate) cwd: Option<PathBuf>,
+}
+
+impl Request {
+    /// Checks options and command.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_COMMAND`, `SANDBOX_INVALID_POLICY`, `SANDBOX_INVALID_ROOT` (a NUL byte) or
+    /// `SANDBOX_BACKEND_UNKNOWN`.
+    pub(crate) fn new(options: &PolicyOptions, argv: &[OsString], around: &Surroundings) -> Result<Self, SandboxError> {
+        validate_command(argv)?;
+        let mode = execution_mode(options.mode.as_deref())?;
+        let backend = options.backend.as_deref().map(backend).transpose()?;
+        let require = options.require.iter().map(|word| word.parse().map_err(invalid)).collect::<Result<_, _>>()?;
+        if mode == SandboxMode::DangerFullAccess && backend.is_some() {
+            return Err(SandboxError::InvalidPolicy {
+                detail: format!("--backend has no meaning under {mode}: no backend is used"),
+            });
+        }
+        Ok(Self {
+            policy: policy(mode, options.workspace.as_ref(), &options.writable, around)?,
+            backend,
+            require,
+            cwd: options.cwd.as_ref().map(|cwd| around.absolute("--cwd", Path::new(cwd))).transpose()?,
+        })
+    }
+}
+
+/// Puts a policy together; without a named workspace the current directory serves.
+pub(crate) fn policy(
+    mode: SandboxMode,
+    workspace: Option<&OsString>,
+    writable: &[OsString],
+    around: &Surroundings,
+) -> Result<ExecutionPolicy, SandboxError> {
+    let root = match workspace {
+        Some(workspace) => around.absolute("--workspace", Path::new(workspace))?,
+        // SECURITY: only a mode that opens its workspace needs a fit one; the others grant nothing by it.
+        None if mode == SandboxMode::WorkspaceWrite => around.default_workspace()?,
+        None => around.current_directory()?.to_owned(),
+    };
+    let mut policy = ExecutionPolicy::new(mode, root);
+    policy.additional_writable_roots =
+        writable.iter().map(|path| around.absolute("--writable", Path::new(path))).collect::<Result<_, _>>()?;
+    policy.validate()?;
+    Ok(policy)
+}
+
+/// Reads a mode; without one, `workspace-write`.
+pub(crate) fn execution_mode(word: Option<&str>) -> Result<SandboxMode, SandboxError> {
+    word.map_or(Ok(SandboxMode::WorkspaceWrite), |word| word.parse().map_err(invalid))
+}
+
+/// Reads a mode that is confined.
+pub(crate) fn confined_mode(word: &str) -> Result<ConfinedMode, SandboxError> {
+    word.parse().map_err(invalid)
+}
+
+/// Reads a backend's name.
+pub(crate) fn backend(word: &str) -> Result<Backend, SandboxError> {
+    word.parse().map_err(Into::into)
+}
+
+/// Reads a time limit in seconds: a decimal number above zero, at most some thirty years.
+pub(crate) fn timeout(text: &str) -> Result<Duration, SandboxError> {
+    const LONGEST: f64 = 1e9;
+    let seconds: Option<f64> = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= LONGEST);
+    seconds.map(Duration::from_secs_f64).filter(|limit| !limit.is_zero()).ok_or_else(|| SandboxError::InvalidPolicy {
+        detail: format!(
+            "--timeout {} is not a number of seconds above 0, such as 90 or 0.5",
+            pinfold_policy::quote::quote(text)
+        ),
+    })
+}
+
+fn invalid(unknown: UnknownWord) -> SandboxError {
+    SandboxError::InvalidPolicy { detail: unknown.to_string() }
+}

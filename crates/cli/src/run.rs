@@ -1,0 +1,251 @@
+//! `pinfold run`: start the command, pass its streams and its status through, and say what happened when that
+//! is worth a line.
+
+use crate::arguments::Run;
+use crate::report_file::ReportFile;
+use crate::request::Request;
+use crate::signals::Watch;
+use crate::surroundings::Surroundings;
+use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
+use pinfold_policy::{
+    Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence, quote::quote,
+};
+use pinfold_providers::{CallOptions, LocalProvider, RunOptions, Stream};
+use std::io::IsTerminal as _;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::time::Instant;
+
+/// How much of the end of standard error is kept for reading.
+const KEPT_BYTES: usize = 64 * 1024;
+
+/// Runs a command and returns the exit status.
+pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundings) -> u8 {
+    let form = Form::of(arguments.json);
+    let begun = Instant::now();
+    let prepared = match Prepared::new(arguments, around) {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            complain(&error, form);
+            return exit_status(&error);
+        }
+    };
+    let Prepared { request, report, run } = prepared;
+    let watch = match Watch::begin() {
+        Ok(watch) => watch,
+        Err(error) => {
+            say(&format!("error: signals cannot be watched: {error}"));
+            return 125;
+        }
+    };
+    let mode = request.policy.mode;
+    if mode == SandboxMode::DangerFullAccess {
+        say(&format!("warning: nothing is confined under {mode}"));
+    }
+    let observed = Observation::of(arguments.json || report.is_some());
+    let call = CallOptions {
+        require: request.require,
+        backend: request.backend,
+        cwd: request.cwd,
+        notes: observed.note().map(str::to_owned).into_iter().collect(),
+        ..CallOptions::default()
+    };
+    let run = RunOptions { stderr: observed.stream(), ..run };
+    let result = provider.run(&arguments.argv, &request.policy, &call, &run, &watch.cancel);
+    let (outcome, status) = match result {
+        Ok(result) => {
+            let status = u8::try_from(result.outcome.exit_status()).unwrap_or(125);
+            (Ok(result.outcome), status)
+        }
+        Err(error) => {
+            let status = exit_status(&error);
+            (Err(error), status)
+        }
+    };
+    let status = watch.exit_status().unwrap_or(status);
+    speak(&outcome, mode, form, report.is_some());
+    let written = report.is_none_or(|report| {
+        let line = match &outcome {
+            Ok(outcome) => one_line(outcome),
+            Err(error) => one_line(&not_started(error, begun)),
+        };
+        // `--json` has said the same line at the same place already.
+        let said = report.is_standard_error() && form == Form::Json && outcome.is_ok();
+        said || report.write(&line).map_err(|error| say(&format!("error: {error}"))).is_ok()
+    });
+    // A status that says "done" must not stand for a report that is missing.
+    if written || status != 0 { status } else { 125 }
+}
+
+/// Everything that can be checked before anything is started.
+struct Prepared {
+    request: Request,
+    report: Option<ReportFile>,
+    run: RunOptions,
+}
+
+impl Prepared {
+    fn new(arguments: &Run, around: &Surroundings) -> Result<Self, SandboxError> {
+        let request = Request::new(&arguments.policy, &arguments.argv, around)?;
+        let timeout = arguments.timeout.as_deref().map(crate::request::timeout).transpose()?;
+        let writable = request.policy.writable_roots();
+        let report =
+            arguments.report.as_ref().map(|file| ReportFile::prepare(Path::new(file), &writable)).transpose()?;
+        Ok(Self { request, report, run: RunOptions { timeout, ..RunOptions::default() } })
+    }
+}
+
+/// Says whether the command's standard error is read on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Observation {
+    /// It is copied through and its end is kept.
+    Copied,
+    /// It is a terminal, which programs treat otherwise than a pipe.
+    Terminal,
+    /// It leads where standard output leads, and a copy would change the order of the two.
+    Shared,
+}
+
+impl Observation {
+    /// Decides; `asked` says that somebody wants the outcome, which outranks the order of two shared streams.
+    fn of(asked: bool) -> Self {
+        let (out, err) = (std::io::stdout(), std::io::stderr());
+        if err.is_terminal() {
+            Self::Terminal
+        } else if !asked && lead_to_the_same_place(&out, &err) {
+            Self::Shared
+        } else {
+            Self::Copied
+        }
+    }
+
+    fn stream(self) -> Stream {
+        match self {
+            Self::Copied => Stream::Tee { keep: KEPT_BYTES },
+            Self::Terminal | Self::Shared => Stream::Inherit,
+        }
+    }
+
+    fn note(self) -> Option<&'static str> {
+        match self {
+            Self::Copied => None,
+            Self::Terminal => Some(
+                "Standard error is a terminal and was not observed: a refusal that only shows in its text is not listed.",
+            ),
+            Self::Shared => Some(
+                "Standard error leads where standard output leads and was not observed: a refusal that only shows in \
+                 its text is not listed.",
+            ),
+        }
+    }
+}
+
+fn lead_to_the_same_place(one: &impl AsFd, other: &impl AsFd) -> bool {
+    let identity = |fd: &dyn Fn() -> std::io::Result<std::os::fd::OwnedFd>| {
+        let found = std::fs::File::from(fd()?).metadata()?;
+        Ok::<_, std::io::Error>((found.dev(), found.ino()))
+    };
+    let one = identity(&|| one.as_fd().try_clone_to_owned());
+    let other = identity(&|| other.as_fd().try_clone_to_owned());
+    matches!((one, other), (Ok(one), Ok(other)) if one == other)
+}
+
+/// Says what is worth saying, and with `--json` the object.
+fn speak(outcome: &Result<Outcome, SandboxError>, mode: SandboxMode, form: Form, reported: bool) {
+    match outcome {
+        Err(error) => complain(error, form),
+        Ok(outcome) if form == Form::Json => say_json(outcome),
+        Ok(outcome) => {
+            if let Some(line) = remark(outcome, mode, reported && !std::io::stderr().is_terminal()) {
+                say(&line);
+            }
+        }
+    }
+}
+
+/// Returns the one line that a person needs after a call that did not go well; `reported` says that a program
+/// reads the outcome elsewhere and nobody looks here.
+fn remark(outcome: &Outcome, mode: SandboxMode, reported: bool) -> Option<String> {
+    match outcome.ending() {
+        Ending::NotStarted { code, detail } => Some(format!("error[{code}]: {detail}; {}", next_step(*code))),
+        Ending::TimedOut { after_ms, .. } => {
+            Some(format!("the time limit of {after_ms} ms passed; the command was ended"))
+        }
+        Ending::Exited { code } if *code != 0 && !reported => denial_hint(outcome.denials(), mode),
+        _ => None,
+    }
+}
+
+fn next_step(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::CommandNotFound => "check the spelling and PATH",
+        ErrorCode::CommandNotExecutable => "look at the file: ls -l",
+        _ => "see what works on this host: pinfold doctor",
+    }
+}
+
+/// Returns the line that tells of a refusal and of the option that would allow it.
+///
+/// SECURITY: the line may come from the command, which would like to have something allowed. So it is quoted,
+/// and no path of it becomes part of a suggestion.
+fn denial_hint(denials: &[Denial], mode: SandboxMode) -> Option<String> {
+    let denial = denials.first()?;
+    let what = denial.operation.as_deref().unwrap_or("write");
+    let evidence = match denial.evidence {
+        DenialEvidence::Inferred => " (inferred from its message)",
+        DenialEvidence::Kernel | DenialEvidence::Broker => "",
+    };
+    let told = match (&denial.text, &denial.path) {
+        (Some(text), _) => format!(": {}", quote(text.trim())),
+        (None, Some(path)) => format!(": {}", quote(path)),
+        (None, None) => String::new(),
+    };
+    let allow = match mode {
+        SandboxMode::ReadOnly => "to allow the workspace: --mode workspace-write",
+        _ => "to allow a directory: --writable DIR",
+    };
+    Some(format!("{what} refused under {mode}{evidence}{told}; {allow}"))
+}
+
+/// Draws up the outcome of a call that ended before a backend was started.
+fn not_started(error: &SandboxError, begun: Instant) -> Outcome {
+    let ending = match error {
+        SandboxError::Cancelled => Ending::Cancelled { then: None },
+        error => Ending::NotStarted { code: error.code(), detail: error.to_string() },
+    };
+    let took = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Outcome::new(ending, Vec::new(), StatusEvidence::Channel, None, took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(denials: Vec<Denial>) -> Outcome {
+        Outcome::new(Ending::Exited { code: 1 }, denials, StatusEvidence::Channel, None, 1)
+    }
+
+    #[test]
+    fn a_denial_has_one_line_and_quotes_the_command_s_words() {
+        let outcome = failed(vec![Denial::inferred("touch: '/etc/x': Read-only file system\u{1b}[2J")]);
+        assert_eq!(
+            remark(&outcome, SandboxMode::WorkspaceWrite, false).unwrap(),
+            "write refused under workspace-write (inferred from its message): \
+             \"touch: '/etc/x': Read-only file system\\x1b[2J\"; to allow a directory: --writable DIR"
+        );
+    }
+
+    #[test]
+    fn success_and_ordinary_failure_are_silent() {
+        let done = Outcome::new(Ending::Exited { code: 0 }, vec![], StatusEvidence::Channel, None, 1);
+        assert_eq!(remark(&done, SandboxMode::ReadOnly, false), None);
+        assert_eq!(remark(&failed(vec![]), SandboxMode::ReadOnly, false), None);
+    }
+
+    #[test]
+    fn a_program_that_reads_the_report_is_not_told_twice() {
+        let outcome = failed(vec![Denial::inferred("x: Permission denied")]);
+        assert_eq!(remark(&outcome, SandboxMode::ReadOnly, true), None);
+    }
+}

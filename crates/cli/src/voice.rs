@@ -1,0 +1,196 @@
+//! What pinfold itself says: one prefix, one line per sentence, hints that end in something to run. Nothing is
+//! decided here.
+
+use pinfold_policy::quote::quote;
+use pinfold_policy::{ErrorCode, RootProblem, RootRole, SandboxError};
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::io::Write as _;
+
+/// Whether a person or a program reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Sentences.
+    Text,
+    /// One object on one line.
+    Json,
+}
+
+impl Form {
+    /// Returns the form that a `--json` flag stands for.
+    pub(crate) fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
+/// Says one line on standard error. Nobody is left to be told when that fails.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "pinfold: {line}");
+}
+
+/// Prints one object as a line on standard error, without the prefix.
+pub(crate) fn say_json(value: &impl Serialize) {
+    let _ = writeln!(std::io::stderr(), "{}", one_line(value));
+}
+
+/// Renders an object as one line; every type that is printed has a JSON form.
+pub(crate) fn one_line(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"message\":{:?}}}", error.to_string()))
+}
+
+/// Prints on standard output.
+///
+/// # Errors
+///
+/// The host's, unless the reader has gone: then there is nobody who misses anything.
+pub(crate) fn print(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}
+
+/// Says an error and, for a person, what to do about it.
+pub(crate) fn complain(error: &SandboxError, form: Form) {
+    if form == Form::Json {
+        return say_json(&error.body());
+    }
+    say(&format!("error[{}]: {error}", error.code()));
+    say(&format!("hint: {}", hint(error)));
+}
+
+/// Returns the exit status of an error that came before anything was started.
+///
+/// 2 for what the caller can mend by other arguments, the launcher's numbers for the rest.
+pub(crate) fn exit_status(error: &SandboxError) -> u8 {
+    match error.code() {
+        ErrorCode::InvalidCommand
+        | ErrorCode::InvalidPolicy
+        | ErrorCode::InvalidRoot
+        | ErrorCode::InvalidTempRoot
+        | ErrorCode::UnsupportedPolicy
+        | ErrorCode::BackendUnknown => 2,
+        ErrorCode::CommandNotExecutable => 126,
+        ErrorCode::CommandNotFound => 127,
+        ErrorCode::Cancelled => 130,
+        _ => 125,
+    }
+}
+
+/// Returns one sentence that ends in something to run.
+fn hint(error: &SandboxError) -> String {
+    match error {
+        SandboxError::Unavailable { mode, .. } => {
+            format!("see what this host lacks and what to do: pinfold doctor --mode {mode}")
+        }
+        SandboxError::GuaranteeUnmet { .. } => "see which guarantees hold here: pinfold doctor".to_owned(),
+        SandboxError::PreparationFailed { .. } | SandboxError::UnsupportedPolicy { .. } => {
+            "see what works on this host: pinfold doctor".to_owned()
+        }
+        SandboxError::BackendUnknown { .. } => "see the backends of this host: pinfold doctor".to_owned(),
+        SandboxError::InvalidTempRoot { .. } => {
+            "choose a workspace apart from the temp directory: pinfold run --workspace DIR -- COMMAND".to_owned()
+        }
+        SandboxError::InvalidRoot { role, path, problem } => root_hint(*role, path.as_os_str(), problem),
+        SandboxError::InvalidCommand { .. } => {
+            "put the command after two dashes: pinfold run -- COMMAND ARGUMENT...".to_owned()
+        }
+        SandboxError::InvalidPolicy { .. } => "see the options and their words: pinfold run --help".to_owned(),
+        SandboxError::FileDenied { .. } => "see what may be written: pinfold explain".to_owned(),
+        SandboxError::CommandNotFound { program } => {
+            format!("check the spelling and PATH: command -v -- {}", shell_word(program))
+        }
+        SandboxError::CommandNotExecutable { program, .. } => {
+            format!("look at the file and its first line: ls -l -- {}", shell_word(program))
+        }
+        SandboxError::Cancelled => "nothing ran; to try again, repeat the command".to_owned(),
+    }
+}
+
+fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem) -> String {
+    let option = match role {
+        RootRole::Workspace => "--workspace",
+        RootRole::Additional => "--writable",
+    };
+    let word = shell_word(path);
+    match problem {
+        RootProblem::Missing => format!("create it first: mkdir -p -- {word}"),
+        RootProblem::NotDirectory => format!("name the directory that holds it: {option}=\"$(dirname -- {word})\""),
+        RootProblem::Symlink => format!("name the directory it leads to: {option}=\"$(readlink -f -- {word})\""),
+        RootProblem::Changed | RootProblem::Unreadable(_) => {
+            format!("look at it and at what holds it: ls -ld -- {word}")
+        }
+        RootProblem::Relative | RootProblem::NulByte => {
+            "name another directory: pinfold run --workspace DIR -- COMMAND".to_owned()
+        }
+    }
+}
+
+/// Writes a word so that a POSIX shell (with `$'…'` for what cannot be printed) reads it back.
+pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./,:+@%=".contains(&byte);
+    match word.to_str() {
+        Some(text) if !text.is_empty() && text.bytes().all(plain) => text.to_owned(),
+        Some(text) if quote(text).len() == text.len() + 2 => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => {
+            let mut out = String::from("$'");
+            for byte in word.as_encoded_bytes() {
+                match byte {
+                    b'\'' | b'\\' => out.extend(['\\', char::from(*byte)]),
+                    b' '..=b'~' => out.push(char::from(*byte)),
+                    other => out.push_str(&format!("\\x{other:02x}")),
+                }
+            }
+            out.push('\'');
+            out
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_shell_reads_every_word_back() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let words: [&[u8]; 9] = [
+            b"",
+            b"plain",
+            b"/a b",
+            b"it's",
+            b"$(id)",
+            b"two\nlines",
+            b"back\\slash'",
+            b"\xff\xfe",
+            "gr\u{fc}n".as_bytes(),
+        ];
+        for word in words {
+            let script = format!("printf %s {}", shell_word(OsStr::from_bytes(word)));
+            let output = Command::new("bash").arg("-c").arg(&script).output().unwrap();
+            assert_eq!(output.stdout, word, "{script}");
+        }
+    }
+
+    #[test]
+    fn what_arguments_can_mend_exits_with_two() {
+        let invalid = SandboxError::InvalidPolicy { detail: String::new() };
+        assert_eq!(exit_status(&invalid), 2);
+        assert_eq!(exit_status(&SandboxError::CommandNotFound { program: "x".into() }), 127);
+        let mode = pinfold_policy::ConfinedMode::ReadOnly;
+        assert_eq!(exit_status(&SandboxError::Unavailable { mode, causes: vec![], runner_failure: None }), 125);
+    }
+
+    #[test]
+    fn a_root_s_hint_names_the_root() {
+        let error = SandboxError::InvalidRoot {
+            role: RootRole::Additional,
+            path: "/a b".into(),
+            problem: RootProblem::Symlink,
+        };
+        assert_eq!(hint(&error), "name the directory it leads to: --writable=\"$(readlink -f -- '/a b')\"");
+    }
+}
