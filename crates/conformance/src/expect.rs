@@ -109,7 +109,7 @@ fn outcome(word: &str, backend: Backend) -> Option<Expectation> {
         "changed" => Some(Expectation::Changes),
         _ => {
             let words: Vec<String> = word.split('|').map(str::to_owned).collect();
-            let known = |w: &String| w == "SIGSYS" || crate::errno::Errno::named(w).is_some();
+            let known = |w: &String| w == "ok" || w == "SIGSYS" || crate::errno::Errno::named(w).is_some();
             let all_known = words.iter().all(known);
             let denied =
                 if backend == Backend::Unconfined { Expectation::NotPossibleHere } else { Expectation::Denied };
