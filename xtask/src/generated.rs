@@ -2,8 +2,9 @@
 //!
 //! A part stands between `<!-- generated: NAME -->` and `<!-- end -->`. The command line's document is made by the program itself.
 
-use crate::workspace::{File, Workspace};
+use crate::workspace::{File, Workspace, output};
 use std::path::Path;
+use std::process::Command;
 
 /// What to do with a document that differs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) fn run(act: Act) -> Result<(), String> {
     let workspace = Workspace::find()?;
     let files = workspace.files()?;
     let mut differing = Vec::new();
+    let manual = manual(&workspace)?;
+    settle(&workspace.root, MANUAL, read(&files, MANUAL).unwrap_or_default(), &manual, act, &mut differing)?;
     let guarantees = read(&files, GUARANTEES)?;
     let wanted = with_part(guarantees, "open", &open_effects(read(&files, TABLE)?, read(&files, REASONS)?))?;
     settle(&workspace.root, GUARANTEES, guarantees, &wanted, act, &mut differing)?;
@@ -26,6 +29,14 @@ pub(crate) fn run(act: Act) -> Result<(), String> {
     }
 }
 
+/// What the program says about its own command line.
+fn manual(workspace: &Workspace) -> Result<String, String> {
+    let mut cargo = Command::new(env!("CARGO"));
+    output(cargo.args(["build", "--quiet", "-p", "pinfold-cli", "--bin", "pinfold"]).current_dir(&workspace.root))?;
+    output(Command::new(workspace.debug().join("pinfold")).arg("manual"))
+}
+
+const MANUAL: &str = "docs/cli.md";
 const GUARANTEES: &str = "docs/guarantees.md";
 const TABLE: &str = "crates/conformance/src/expectations.txt";
 const REASONS: &str = "crates/conformance/src/expect.rs";

@@ -48,7 +48,9 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("{why}");
+            if !why.is_empty() {
+                eprintln!("{why}");
+            }
             ExitCode::FAILURE
         }
     }

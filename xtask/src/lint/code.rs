@@ -112,7 +112,12 @@ fn conditions_on_modules(source: &Source) -> Vec<Finding> {
         let code = line.code.trim();
         let is_condition = ["cfg(", "cfg!(", "cfg_attr("].iter().any(|it| code.contains(it))
             && words(code).any(|word| CONDITIONS.contains(&word));
-        if is_condition && listing_depth.is_none() && !code.starts_with("#![cfg(") && !is_on_module(source, index) {
+        if is_condition
+            && !line.of_test
+            && listing_depth.is_none()
+            && !code.starts_with("#![cfg(")
+            && !is_on_module(source, index)
+        {
             findings.push(Finding::new(
                 &source.path,
                 index + 1,
