@@ -42,7 +42,7 @@ pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
 
 /// Builds the tree. The process must be PID 1 of its namespace, with every capability in its user namespace.
 ///
-/// Descriptors are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
+/// Descriptors of trees are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
 /// them anyway once the command runs, beside it. The command's copies are closed by its exec.
 pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
@@ -119,7 +119,9 @@ fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
         }
         Err(errno) => return Err(errno).or_fail("mount-root", "cannot open the writable root inside"),
     };
-    sys::attach_tree(tree, target).or_fail("mount-root", "cannot mount the writable root")
+    sys::attach_tree(tree, target).or_fail("mount-root", "cannot mount the writable root")?;
+    sys::close(target);
+    Ok(())
 }
 
 /// Makes a directory and those above it.

@@ -174,9 +174,6 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     if plan.wall == Wall::Landlock && plan.landlock == 0 {
         return Err(usage("--wall landlock needs --landlock 1 or more"));
     }
-    if plan.wall == Wall::Landlock && (plan.shm || plan.private_directories().next().is_some()) {
-        return Err(usage("--private and --shm need --wall namespace"));
-    }
     if command.is_empty() {
         return Err(usage("missing `-- COMMAND`"));
     }
