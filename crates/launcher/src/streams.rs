@@ -138,8 +138,15 @@ impl Pumps {
     pub(crate) fn interests(&self) -> [g::pollfd; 3] {
         let entry = |fd, events| g::pollfd { fd, events: events as i16, revents: 0 };
         let output = |output: &Option<Output>| entry(output.as_ref().map_or(-1, |it| it.read_end), g::POLLIN);
+        let input = match &self.input {
+            Some(input) if input.write_end < 0 => entry(-1, 0),
+            // A FIFO may have nothing yet; a file always has.
+            Some(input) if input.pending.is_empty() => entry(input.file, g::POLLIN),
+            Some(input) => entry(input.write_end, g::POLLOUT),
+            None => entry(-1, 0),
+        };
         [
-            entry(self.input.as_ref().map_or(-1, |it| it.write_end), g::POLLOUT),
+            input,
             output(&self.outputs[0]),
             output(&self.outputs[1]),
         ]
@@ -169,6 +176,8 @@ impl Pumps {
     pub(crate) fn drain(&mut self) {
         let (_, scratch) = self.buffer.split_at_mut_checked(BUFFER_BYTES).unwrap_or_default();
         for output in self.outputs.iter().flatten() {
+            // If somebody could not be ended, waiting for the end of the pipe would wait for them.
+            let _ = sys::fcntl(output.read_end, g::F_SETFL, g::O_NONBLOCK as usize);
             while output.step(scratch).is_ok() {}
         }
         if let Some(input) = self.input.take() {
