@@ -252,67 +252,102 @@ impl Table {
     }
 }
 
-/// A program under construction.
+/// A program under construction, from its end to its start: a jump leads forward only, so its target is known by then.
+/// Instructions are counted from the end.
+///
+/// The kernel compiles the program at each installation, and that takes most of the time of installing it: so answers
+/// stand once, at the end, and call numbers are searched by halving, one instruction a step.
 struct Assembler<const N: usize> {
-    code: [Instruction; N],
+    reversed: [Instruction; N],
     length: usize,
 }
 
 impl<const N: usize> Assembler<N> {
-    const fn push(mut self, code: u16, value: u32, if_true: u8, if_false: u8) -> Self {
-        self.code[self.length] = Instruction { code, if_true, if_false, value };
+    /// Puts an instruction before all others; it goes on at one of two places.
+    const fn put(&mut self, code: u16, value: u32, if_true: usize, if_false: usize) -> usize {
+        let (if_true, if_false) = (self.distance(if_true), self.distance(if_false));
+        self.reversed[self.length] = Instruction { code, if_true, if_false, value };
         self.length += 1;
-        self
+        self.length - 1
     }
 
-    const fn give(self, value: u32) -> Self {
-        self.push(RETURN, value, 0, 0)
+    const fn distance(&self, target: usize) -> u8 {
+        let distance = self.length - 1 - target;
+        assert!(distance < 256, "a jump leads too far");
+        distance as u8
     }
 
-    const fn answer(mut self, verdict: Verdict) -> Self {
+    /// Puts an instruction that goes on at the one after it.
+    const fn put_straight(&mut self, code: u16, value: u32) -> usize {
+        self.reversed[self.length] = Instruction { code, if_true: 0, if_false: 0, value };
+        self.length += 1;
+        self.length - 1
+    }
+
+    /// Returns the place of an answer, which is among the first four that were put.
+    const fn answer(&self, answer: u32) -> usize {
+        let mut place = 0;
+        while self.reversed[place].value != answer {
+            place += 1;
+        }
+        place
+    }
+
+    const fn verdict(&mut self, verdict: Verdict) -> usize {
         match verdict {
-            Verdict::Give(answer) => self.give(answer),
+            Verdict::Give(answer) => self.answer(answer),
             Verdict::RefuseBits { argument, bits } => {
-                self.push(LOAD, offset_of(argument), 0, 0).push(JUMP_BITS, bits, 0, 1).give(REFUSE).give(ALLOW)
+                let (refuse, allow) = (self.answer(REFUSE), self.answer(ALLOW));
+                self.put(JUMP_BITS, bits, refuse, allow);
+                self.put_straight(LOAD, offset_of(argument))
             }
             Verdict::Decide { argument, listed, then, otherwise } => {
-                self = self.push(LOAD, offset_of(argument), 0, 0);
-                let mut index = 0;
-                while index < listed.items().len() {
-                    self = self.push(JUMP_EQUAL, listed.items()[index], 0, 1).give(then);
-                    index += 1;
+                let (then, mut next) = (self.answer(then), self.answer(otherwise));
+                let mut index = listed.items().len();
+                while index > 0 {
+                    index -= 1;
+                    next = self.put(JUMP_EQUAL, listed.items()[index], then, next);
                 }
-                self.give(otherwise)
+                self.put_straight(LOAD, offset_of(argument))
             }
         }
     }
 
-    /// Finds the range of the loaded number among `first` up to `end` of the table by halving. A filter that compares
-    /// one number after the other takes the kernel several times longer to install, because it tries every call number
-    /// on it to find those that are always allowed (`seccomp_cache_prepare`).
-    const fn search(mut self, table: &Table, first: usize, end: usize) -> Self {
+    /// Finds the range of the loaded number among `first` up to `end` of the table.
+    const fn search(&mut self, table: &Table, first: usize, end: usize) -> usize {
         if end - first == 1 {
-            return self.answer(table.ranges[first].1);
+            return self.verdict(table.ranges[first].1);
         }
         let middle = first + (end - first) / 2;
-        let jump = self.length;
-        self = self.push(JUMP_NOT_BELOW, table.ranges[middle].0, 0, 0);
-        self = self.search(table, first, middle);
-        let skip = self.length - jump - 1;
-        assert!(skip < 256);
-        self.code[jump].if_true = skip as u8;
-        self.search(table, middle, end)
+        let upper = self.search(table, middle, end);
+        let lower = self.search(table, first, middle);
+        self.put(JUMP_NOT_BELOW, table.ranges[middle].0, upper, lower)
     }
 }
 
 const fn assemble<const N: usize>(metadata: bool) -> Assembler<N> {
     let table = Table::new(metadata);
-    Assembler { code: [Instruction { code: 0, if_true: 0, if_false: 0, value: 0 }; N], length: 0 }
-        .push(LOAD, ARCH, 0, 0)
-        .push(JUMP_EQUAL, ARCHITECTURE, 1, 0)
-        .give(KILL)
-        .push(LOAD, NUMBER, 0, 0)
-        .search(&table, 0, table.length)
+    let nothing = Instruction { code: 0, if_true: 0, if_false: 0, value: 0 };
+    let mut program = Assembler { reversed: [nothing; N], length: 0 };
+    let kill = program.put_straight(RETURN, KILL);
+    program.put_straight(RETURN, MISSING);
+    program.put_straight(RETURN, REFUSE);
+    program.put_straight(RETURN, ALLOW);
+    program.search(&table, 0, table.length);
+    let search = program.put_straight(LOAD, NUMBER);
+    program.put(JUMP_EQUAL, ARCHITECTURE, search, kill);
+    program.put_straight(LOAD, ARCH);
+    program
+}
+
+const fn reverse<const N: usize>(program: Assembler<N>) -> [Instruction; N] {
+    let mut code = program.reversed;
+    let mut index = 0;
+    while index < N {
+        code[index] = program.reversed[N - 1 - index];
+        index += 1;
+    }
+    code
 }
 
 const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
@@ -328,8 +363,8 @@ const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
 const ALL_IOCTLS: [u32; DENIED_IOCTLS.len() + METADATA_IOCTLS.len()] = concatenate(DENIED_IOCTLS, METADATA_IOCTLS);
 const LENGTH: usize = assemble::<1024>(false).length;
 const LENGTH_METADATA: usize = assemble::<1024>(true).length;
-static FILTER: [Instruction; LENGTH] = assemble::<LENGTH>(false).code;
-static FILTER_METADATA: [Instruction; LENGTH_METADATA] = assemble::<LENGTH_METADATA>(true).code;
+static FILTER: [Instruction; LENGTH] = reverse(assemble::<LENGTH>(false));
+static FILTER_METADATA: [Instruction; LENGTH_METADATA] = reverse(assemble::<LENGTH_METADATA>(true));
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {

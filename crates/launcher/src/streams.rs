@@ -145,11 +145,7 @@ impl Pumps {
             Some(input) => entry(input.write_end, g::POLLOUT),
             None => entry(-1, 0),
         };
-        [
-            input,
-            output(&self.outputs[0]),
-            output(&self.outputs[1]),
-        ]
+        [input, output(&self.outputs[0]), output(&self.outputs[1])]
     }
 
     /// Moves what can be moved without waiting, where `poll` found something.
