@@ -1,9 +1,11 @@
 //! What would happen to a path, answered from the same grants as the plan.
 
 use crate::backend::Backend;
+use crate::plan::Request;
+use pinfold_policy::quote::quote;
 use pinfold_policy::{Layer, SandboxPolicy};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Names what a command would do to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -62,4 +64,147 @@ pub struct Answer {
     pub rule: String,
     /// The walls that decide.
     pub layers: Vec<Layer>,
+}
+
+/// Devices that every mode may write to; those of the launcher's Landlock rules.
+const DEVICES: [&str; 7] =
+    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
+
+/// Answers for one mechanism; looks at the disk only to resolve links.
+pub(crate) fn answer(question: &Question, backend: Backend, request: &Request) -> Answer {
+    let resolved = resolve(&question.path, question.operation);
+    let (ruling, rule, layers) = rule(question.operation, backend, request, &resolved);
+    Answer { ruling, backend, resolved, rule, layers }
+}
+
+fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) -> (Ruling, String, Vec<Layer>) {
+    let walls: &[Layer] = match backend {
+        Backend::Namespace if request.landlock_abi > 0 => &[Layer::MountTree, Layer::Landlock],
+        Backend::Namespace => &[Layer::MountTree],
+        Backend::Bwrap => &[Layer::Bubblewrap, Layer::Landlock],
+        Backend::Landlock => &[Layer::Landlock],
+        Backend::Custom => &[Layer::Runner],
+        Backend::Unconfined => &[],
+    };
+    // Landlock alone cannot hide a path; the runner's dialect covers /tmp only.
+    let hidden = match backend {
+        Backend::Namespace | Backend::Bwrap => request.hides(path),
+        Backend::Custom => request.hides(path) && path.starts_with("/tmp"),
+        Backend::Landlock | Backend::Unconfined => false,
+    };
+    let answer = |ruling, rule: String, layers: &[Layer]| (ruling, rule, layers.to_vec());
+    if backend == Backend::Unconfined {
+        return answer(Ruling::NotGoverned, "Nothing is confined.".to_owned(), &[]);
+    }
+    if hidden {
+        let rule = "A private temp directory covers this path: inside, another and at first empty directory is here.";
+        let ruling = match operation {
+            Operation::Read | Operation::Connect => Ruling::Denied,
+            _ => Ruling::Allowed,
+        };
+        return answer(ruling, rule.to_owned(), walls);
+    }
+    match operation {
+        Operation::Read => {
+            return answer(Ruling::NotGoverned, "Reading is open wherever the user may read.".to_owned(), &[]);
+        }
+        Operation::Connect => {
+            return answer(Ruling::NotGoverned, "Sockets by path can be connected to.".to_owned(), &[]);
+        }
+        _ => {}
+    }
+    if operation == Operation::Write && DEVICES.iter().any(|device| path == Path::new(device)) {
+        return answer(Ruling::Allowed, "This device may be written to in every mode.".to_owned(), walls);
+    }
+    let inner = request.roots.iter().rev().find(|root| path.starts_with(&root.path));
+    if let Some(root) = inner {
+        let names_itself = path == root.path && matches!(operation, Operation::Remove | Operation::Rename);
+        if !names_itself {
+            let rule = format!("It lies in the writable root {}.", quote(&root.path));
+            return answer(Ruling::Allowed, rule, walls);
+        }
+        let rule = format!("It is the writable root {} itself, which stays where it is.", quote(&root.path));
+        return answer(Ruling::Denied, rule, walls);
+    }
+    if request.writes() && path.starts_with("/dev/shm") && matches!(backend, Backend::Namespace | Backend::Bwrap) {
+        return answer(Ruling::Allowed, "Shared memory is private to the call.".to_owned(), walls);
+    }
+    if operation == Operation::ChangeMetadata && backend == Backend::Landlock {
+        return if request.writes() {
+            let rule = "Landlock has no right for metadata, and in this mode nothing else looks at it.";
+            answer(Ruling::NotGoverned, rule.to_owned(), &[])
+        } else {
+            answer(Ruling::Denied, "Every call that changes metadata is refused.".to_owned(), &[Layer::Seccomp])
+        };
+    }
+    let rule = if request.writes() {
+        format!("It lies in no writable root under {} mode.", request.mode)
+    } else {
+        format!("Nothing is writable under {} mode.", request.mode)
+    };
+    answer(Ruling::Denied, rule, walls)
+}
+
+/// Resolves links as far as the path exists. Removing and renaming are about the name itself: its last link stays.
+fn resolve(path: &Path, operation: Operation) -> PathBuf {
+    if matches!(operation, Operation::Remove | Operation::Rename)
+        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+    {
+        return physical(parent).join(name);
+    }
+    physical(path)
+}
+
+fn physical(path: &Path) -> PathBuf {
+    let mut missing = Vec::new();
+    let mut existing = path;
+    loop {
+        if let Ok(resolved) = existing.canonicalize() {
+            return missing.iter().rev().fold(resolved, |path, name: &&std::ffi::OsStr| path.join(name));
+        }
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else { return path.to_owned() };
+        missing.push(name);
+        existing = parent;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::golden;
+    use pinfold_policy::ConfinedMode;
+
+    fn ruling(mode: ConfinedMode, backend: Backend, operation: Operation, path: &str) -> Ruling {
+        let question = Question { path: path.into(), operation, policy: SandboxPolicy::new(mode, "/data/a b") };
+        answer(&question, backend, &golden::request(mode)).ruling
+    }
+
+    #[test]
+    fn roots_sinks_temp_and_the_rest_are_told_apart() {
+        use ConfinedMode::{ReadOnly, WorkspaceWrite};
+        use Operation as O;
+        for backend in [Backend::Namespace, Backend::Bwrap, Backend::Landlock] {
+            assert_eq!(ruling(WorkspaceWrite, backend, O::Write, "/data/a b/x/y"), Ruling::Allowed);
+            assert_eq!(ruling(ReadOnly, backend, O::Write, "/data/a b/x/y"), Ruling::Denied);
+            assert_eq!(ruling(WorkspaceWrite, backend, O::Remove, "/data/a b"), Ruling::Denied);
+            assert_eq!(ruling(WorkspaceWrite, backend, O::Create, "/data/a bc"), Ruling::Denied);
+            assert_eq!(ruling(ReadOnly, backend, O::Write, "/dev/null"), Ruling::Allowed);
+            assert_eq!(ruling(ReadOnly, backend, O::ChangeMetadata, "/dev/null"), Ruling::Denied);
+            assert_eq!(ruling(ReadOnly, backend, O::Read, "/etc/passwd"), Ruling::NotGoverned);
+        }
+        assert_eq!(ruling(WorkspaceWrite, Backend::Namespace, O::Create, "/tmp/x"), Ruling::Allowed);
+        assert_eq!(ruling(WorkspaceWrite, Backend::Landlock, O::Create, "/tmp/x"), Ruling::Denied);
+        assert_eq!(ruling(WorkspaceWrite, Backend::Namespace, O::ChangeMetadata, "/etc/passwd"), Ruling::Denied);
+        assert_eq!(ruling(WorkspaceWrite, Backend::Landlock, O::ChangeMetadata, "/etc/passwd"), Ruling::NotGoverned);
+        assert_eq!(ruling(WorkspaceWrite, Backend::Unconfined, O::Write, "/etc/passwd"), Ruling::NotGoverned);
+    }
+
+    #[test]
+    fn a_link_is_followed_for_writing_and_not_for_removing() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/etc", base.join("link")).unwrap();
+        assert_eq!(resolve(&base.join("link/none/x"), Operation::Write), Path::new("/etc/none/x"));
+        assert_eq!(resolve(&base.join("link"), Operation::Remove), base.join("link"));
+    }
 }

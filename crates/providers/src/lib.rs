@@ -18,6 +18,9 @@
 //! | `runtime_dir` | where our own files live |
 //! | `status` | what the launcher reports |
 //! | `run` | starting, waiting, ending |
+//! | `outcome` | from what was reported to how a call ended |
+//! | `plan` | what every mechanism's plan is made from |
+//! | `canary` | what every probe does |
 //! | `hard_links` | files below a root that have names elsewhere |
 //! | `linux_namespace` … | one folder per mechanism: `probe`, `plan`, `start` where it differs, `golden/` |
 
@@ -30,10 +33,26 @@ pub mod cancel;
 pub mod explain;
 pub mod provider;
 
+mod canary;
+mod chain;
+mod custom_runner;
+mod hard_links;
+mod launcher;
+mod linux_bwrap;
+mod linux_landlock;
+mod linux_namespace;
+mod outcome;
+mod plan;
+mod roots;
+mod run;
+mod runtime_dir;
+mod status;
+mod unconfined;
+
 pub use backend::{Backend, UnknownBackend};
 pub use call::{
-    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, ProviderConfig, RunOptions,
-    RunResult, Stream,
+    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, OnSpawn, ProviderConfig,
+    RunOptions, RunResult, Stream,
 };
 pub use cancel::Cancel;
 pub use explain::{Answer, Operation, Question, Ruling};

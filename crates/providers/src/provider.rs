@@ -1,54 +1,730 @@
-//! The one entry: a provider with its settings and its cached probes.
+//! The one entry: a provider with its settings, its cached probes and its runtime directory.
+//!
+//! Two calls with different policies may run at once; nothing of a policy is remembered.
 
 use crate::backend::Backend;
-use crate::call::{CallOptions, Confinement, Finding, ProviderConfig, RunOptions, RunResult};
+use crate::call::{CallOptions, Confinement, Finding, ProviderConfig, RunOptions, RunResult, Stream};
+use crate::canary::Canary;
 use crate::cancel::Cancel;
-use crate::explain::{Answer, Question};
-use pinfold_policy::{ConfinedMode, ExecutionPolicy, SandboxError, SandboxPolicy};
+use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapped};
+use crate::explain::{self, Answer, Question};
+use crate::hard_links::HardLinkCache;
+use crate::outcome::{Attempted, interpret};
+use crate::plan::{Request, StatusTo, TempRoots};
+use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
+use crate::run::{Family, Start, status_channel};
+use crate::runtime_dir::{self, RuntimeDir};
+use crate::{launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, unconfined};
+use pinfold_policy::quote::quote;
+use pinfold_policy::{
+    BackendRefusal, ConfinedArgv, ConfinedMode, Ending, Enforcement, EnforcementReport, ExecutionPolicy, Guarantee,
+    GuaranteeReport, HardLinkFindings, Outcome, ReportFacts, SandboxError, SandboxPolicy, StatusEvidence, Strength,
+    TempView, dialect, validate_command,
+};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Confines commands on this host.
 #[derive(Debug)]
 pub struct LocalProvider {
-    _config: ProviderConfig,
+    chain: Vec<Backend>,
+    host: Host,
+    configured_runtime: Option<PathBuf>,
+    runtime: Mutex<Option<Arc<RuntimeDir>>>,
+    verdicts: Verdicts,
+    hard_links: HardLinkCache,
+}
+
+/// Everything of one call that does not depend on the mechanism.
+struct Call<'a> {
+    policy: &'a SandboxPolicy,
+    options: &'a CallOptions,
+    roots: Roots,
+    findings: HardLinkFindings,
+    /// Whether the command is started here, and not by the caller.
+    ours: bool,
+    terminal: bool,
+    environment: Vec<(OsString, OsString)>,
+    command_words: usize,
+}
+
+/// A mechanism that was chosen for a call, ready to be started.
+struct Prepared {
+    backend: Backend,
+    wrapped: Wrapped,
+    report: EnforcementReport,
+    environment: Vec<(OsString, OsString)>,
+    /// Our end of the status channel.
+    status: Option<std::os::fd::OwnedFd>,
+    /// A temp directory of this call alone.
+    _temp: Option<tempfile::TempDir>,
 }
 
 impl LocalProvider {
-    /// Makes a provider; starts and probes nothing.
+    /// Makes a provider; starts nothing and probes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_POLICY` for settings that cannot be used: a probe timeout of zero, a custom runner without
+    /// failure signatures (or with malformed ones, or signatures without a runner), or a chain that holds
+    /// [`Backend::Unconfined`].
     pub fn new(config: ProviderConfig) -> Result<Self, SandboxError> {
-        Ok(Self { _config: config })
+        let invalid = |detail: String| SandboxError::InvalidPolicy { detail };
+        if config.probe_timeout.is_zero() {
+            return Err(invalid("sandbox-local: probeTimeoutMs must be a positive finite number".to_owned()));
+        }
+        let custom = match config.custom_runner {
+            Some(runner) => dialect::custom_runner(&runner.argv, &runner.failure_signatures)
+                .map_err(|error| invalid(error.to_string()))?
+                .map(|dialect| (runner, dialect)),
+            None => None,
+        };
+        if config.chain.as_ref().is_some_and(|chain| chain.contains(&Backend::Unconfined)) {
+            return Err(invalid("a chain of backends cannot hold one that enforces nothing".to_owned()));
+        }
+        let chain = config.chain.unwrap_or_else(|| match &custom {
+            Some(_) => vec![Backend::Custom],
+            None => chain::built_in().to_vec(),
+        });
+        Ok(Self {
+            chain,
+            host: Host {
+                launcher: launcher::expected_path(config.launcher.as_deref()),
+                bwrap_candidates: config.bwrap_candidates,
+                custom,
+                probe_timeout: config.probe_timeout,
+                shared_temps: chain::shared_temps(),
+            },
+            configured_runtime: config.runtime_dir,
+            runtime: Mutex::default(),
+            verdicts: Verdicts::default(),
+            hard_links: HardLinkCache::default(),
+        })
     }
 
-    /// Wraps a command.
+    /// Wraps a command for a caller that starts it itself.
+    ///
+    /// The first call for a mode probes; later ones use what was found. The result never is the caller's own argv: a
+    /// confined mode gives a confinement or an error.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_COMMAND`, `SANDBOX_CANCELLED` (before anything was resolved, probed or made),
+    /// `SANDBOX_INVALID_ROOT`, `SANDBOX_INVALID_POLICY` (a relative working directory), `SANDBOX_PREPARATION_FAILED` (no
+    /// runtime directory, no working directory, an unfit status file), `SANDBOX_UNSUPPORTED_POLICY` (the requested
+    /// backend cannot express this), `SANDBOX_GUARANTEE_UNMET`, `SANDBOX_UNAVAILABLE`.
     pub fn confine(
         &self,
-        _argv: &[OsString],
+        argv: &[OsString],
         policy: &SandboxPolicy,
-        _options: &CallOptions,
-        _cancel: &Cancel,
+        options: &CallOptions,
+        cancel: &Cancel,
     ) -> Result<Confinement, SandboxError> {
-        Err(SandboxError::Unavailable { mode: policy.mode, causes: Vec::new(), runner_failure: None })
+        validate_command(argv)?;
+        if cancel.is_cancelled() {
+            return Err(SandboxError::Cancelled);
+        }
+        let call = self.resolve(policy, options, argv.len(), false)?;
+        let mut passed_over = PassedOver::default();
+        let chain = self.candidates(options)?;
+        let (prepared, _) = self.choose(&chain, &call, &mut passed_over, cancel)?;
+        let dialect = self.host.dialect(prepared.backend);
+        let mut wrapped = prepared.wrapped.argv;
+        wrapped.extend_from_slice(argv);
+        Ok(Confinement {
+            confined: ConfinedArgv {
+                argv: wrapped,
+                enforcement: prepared.report.enforcement().unwrap_or(Enforcement::Partial),
+                denial_signatures: dialect.denial_signatures.clone(),
+                runner_failure_rules: dialect.runner_failure_rules.clone(),
+            },
+            report: prepared.report,
+            backend: prepared.backend,
+            dialect,
+            plan_file: prepared.wrapped.plan_file,
+        })
     }
 
     /// Runs a command to its end.
+    ///
+    /// If the walls of the chosen mechanism do not stand when it comes to it, nothing has run; the next mechanism of the
+    /// chain is tried then, unless one was requested, and the report says so. A command that did not run for another
+    /// reason gives an outcome that says which.
+    ///
+    /// Under `danger-full-access` the command runs unconfined, and the report says that nothing is enforced.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LocalProvider::confine`]. `SANDBOX_UNSUPPORTED_POLICY` also if a mechanism is requested that is not for
+    /// the policy's mode, and for `danger-full-access` with required promises `SANDBOX_GUARANTEE_UNMET`.
     pub fn run(
         &self,
-        _argv: &[OsString],
-        _policy: &ExecutionPolicy,
-        _call: &CallOptions,
-        _run: &RunOptions,
-        _cancel: &Cancel,
+        argv: &[OsString],
+        policy: &ExecutionPolicy,
+        call: &CallOptions,
+        run: &RunOptions,
+        cancel: &Cancel,
     ) -> Result<RunResult, SandboxError> {
-        Err(SandboxError::Cancelled)
+        let begun = Instant::now();
+        validate_command(argv)?;
+        if cancel.is_cancelled() {
+            return Err(SandboxError::Cancelled);
+        }
+        let deadline = run.timeout.and_then(|timeout| begun.checked_add(timeout));
+        let streams = [run.stdin, run.stdout, run.stderr];
+        let environment = outcome::environment(&run.env);
+        let Some(confined) = policy.confined() else {
+            return self.run_unconfined(argv, policy, call, run, cancel, begun, deadline);
+        };
+        let terminal =
+            [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()]
+                .into_iter()
+                .zip(streams)
+                .any(|(terminal, stream)| terminal && stream == Stream::Inherit);
+        let mut ours = self.resolve(&confined, call, argv.len(), true)?;
+        (ours.terminal, ours.environment) = (terminal, environment);
+        let mut passed_over = PassedOver::default();
+        let mut chain = self.candidates(call)?;
+        loop {
+            let (prepared, position) = self.choose(&chain, &ours, &mut passed_over, cancel)?;
+            let backend = prepared.backend;
+            let mut whole = prepared.wrapped.argv;
+            whole.extend_from_slice(argv);
+            let family = if backend == Backend::Custom && run.stdin != Stream::Inherit {
+                Family::Group
+            } else {
+                Family::Supervised
+            };
+            let has_channel = prepared.status.is_some();
+            let ended = crate::run::run(Start {
+                argv: &whole,
+                environment: &prepared.environment,
+                cwd: None,
+                streams,
+                passed: prepared.wrapped.passed,
+                status: prepared.status,
+                family,
+                deadline,
+                grace: run.grace,
+                cancel,
+                on_spawn: run.on_spawn.as_ref(),
+            });
+            let dialect = self.host.dialect(backend);
+            let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
+            let (refusal, runner_failure, stdout, stderr) = match attempted {
+                Attempted::Over { ending, denials, evidence, stdout, stderr } => {
+                    let outcome = Outcome::new(ending, denials, evidence, Some(prepared.report), elapsed(begun));
+                    return Ok(RunResult { outcome, stdout, stderr });
+                }
+                Attempted::NotConfined { refusal, runner_failure, stdout, stderr } => {
+                    (refusal, runner_failure, stdout, stderr)
+                }
+            };
+            // What worked when it was probed does not any more.
+            self.verdicts.forget(backend);
+            passed_over.causes.push(refusal.of(backend));
+            chain.drain(..=position);
+            if chain.is_empty() {
+                let error = SandboxError::Unavailable {
+                    mode: confined.mode,
+                    causes: passed_over.causes,
+                    runner_failure: Some(runner_failure),
+                };
+                let ending = Ending::NotStarted { code: error.code(), detail: error.to_string() };
+                let evidence = if has_channel { StatusEvidence::Channel } else { StatusEvidence::Inferred };
+                let outcome = Outcome::new(ending, Vec::new(), evidence, Some(prepared.report), elapsed(begun));
+                return Ok(RunResult { outcome, stdout, stderr });
+            }
+        }
     }
 
-    /// Probes every mechanism.
-    pub fn examine(&self, _mode: ConfinedMode) -> Vec<Finding> {
-        Vec::new()
+    /// Probes every mechanism anew, also those behind one that works.
+    pub fn examine(&self, mode: ConfinedMode) -> Vec<Finding> {
+        let mut backends = chain::built_in().to_vec();
+        if self.host.custom.is_some() {
+            backends.push(Backend::Custom);
+        }
+        backends.into_iter().map(|backend| self.finding(backend, mode)).collect()
     }
 
-    /// Says what would happen to a path.
-    pub fn explain(&self, question: &Question, _backend: Option<Backend>) -> Result<Answer, SandboxError> {
-        Err(SandboxError::Unavailable { mode: question.policy.mode, causes: Vec::new(), runner_failure: None })
+    /// Says what would happen to a path under a policy, for a mechanism or for the one that would be chosen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LocalProvider::confine`]; `SANDBOX_INVALID_POLICY` for a relative path.
+    pub fn explain(&self, question: &Question, backend: Option<Backend>) -> Result<Answer, SandboxError> {
+        if !question.path.is_absolute() {
+            let detail = format!("path {} is not absolute", quote(&question.path));
+            return Err(SandboxError::InvalidPolicy { detail });
+        }
+        let options = CallOptions { backend, hard_links: crate::HardLinkScan::Skip, ..CallOptions::default() };
+        let call = self.resolve(&question.policy, &options, 1, false)?;
+        let mut causes = Vec::new();
+        for backend in self.candidates(&options)? {
+            match self.verdict(backend, question.policy.mode) {
+                Ok(usable) => {
+                    let request = self.request(&call, backend, &usable);
+                    return Ok(explain::answer(question, backend, &request));
+                }
+                Err(refusal) => causes.push(refusal.of(backend)),
+            }
+        }
+        Err(SandboxError::Unavailable { mode: question.policy.mode, causes, runner_failure: None })
+    }
+
+    /// Removes what is kept for a session between its calls: its private temp directory.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_PREPARATION_FAILED` if it cannot be removed.
+    pub fn end_session(&self, session: &pinfold_policy::SessionId) -> Result<(), SandboxError> {
+        self.runtime()?.remove_kept_temp(&outcome::owner_of_session(session)).map_err(|error| {
+            SandboxError::PreparationFailed {
+                backend: "local".to_owned(),
+                detail: format!("cannot remove the temp directory of a session: {error}"),
+            }
+        })
+    }
+
+    /// Checks and resolves what does not depend on the mechanism.
+    fn resolve<'a>(
+        &self,
+        policy: &'a SandboxPolicy,
+        options: &'a CallOptions,
+        command_words: usize,
+        ours: bool,
+    ) -> Result<Call<'a>, SandboxError> {
+        let failed = |detail: String| SandboxError::PreparationFailed { backend: "local".to_owned(), detail };
+        let mut control = ControlPlane {
+            launcher: self.host.launcher.as_ref().ok().cloned(),
+            runtime_dir: runtime_dir::intended(self.configured_runtime.as_deref()),
+        };
+        // Before the directory is made: it must not appear in somebody's workspace.
+        roots::resolve(policy, &control)?;
+        control.runtime_dir = Some(self.runtime()?.root().to_owned());
+        let roots = roots::resolve(policy, &control)?;
+        if let Some(cwd) = &options.cwd {
+            if !cwd.is_absolute() {
+                let detail = format!("working directory {} is not an absolute path", quote(cwd));
+                return Err(SandboxError::InvalidPolicy { detail });
+            }
+            match std::fs::metadata(cwd) {
+                Ok(metadata) if metadata.is_dir() => {}
+                Ok(_) => return Err(failed(format!("working directory {} is not a directory", quote(cwd)))),
+                Err(error) => return Err(failed(format!("working directory {}: {error}", quote(cwd)))),
+            }
+        }
+        if let Some(path) = options.status_file.as_ref().filter(|_| !ours) {
+            prepare_status_file(path, &roots.writable).map_err(failed)?;
+        }
+        let findings = self.hard_links.search(&roots.writable, options.hard_links);
+        Ok(Call { policy, options, roots, findings, ours, terminal: true, environment: Vec::new(), command_words })
+    }
+
+    fn candidates(&self, options: &CallOptions) -> Result<Vec<Backend>, SandboxError> {
+        match options.backend {
+            Some(Backend::Unconfined) => Err(SandboxError::UnsupportedPolicy {
+                backend: Backend::Unconfined.provider_name().to_owned(),
+                detail: "it enforces nothing and is not for a confined mode".to_owned(),
+            }),
+            Some(backend) => Ok(vec![backend]),
+            None => Ok(self.chain.clone()),
+        }
+    }
+
+    /// Takes the first mechanism that works, can express the call and keeps what is required.
+    fn choose(
+        &self,
+        chain: &[Backend],
+        call: &Call<'_>,
+        passed_over: &mut PassedOver,
+        cancel: &Cancel,
+    ) -> Result<(Prepared, usize), SandboxError> {
+        for (position, backend) in chain.iter().copied().enumerate() {
+            if cancel.is_cancelled() {
+                return Err(SandboxError::Cancelled);
+            }
+            let usable = match self.verdict(backend, call.policy.mode) {
+                Ok(usable) => usable,
+                Err(refusal) => {
+                    passed_over.causes.push(refusal.of(backend));
+                    continue;
+                }
+            };
+            match self.prepare(call, backend, &usable, passed_over) {
+                Ok(prepared) => return Ok((prepared, position)),
+                Err(error @ (SandboxError::GuaranteeUnmet { .. } | SandboxError::UnsupportedPolicy { .. })) => {
+                    passed_over.causes.push(chain::refusal_of(&error).of(backend));
+                    passed_over.first_limit.get_or_insert(error);
+                }
+                Err(SandboxError::Unavailable { causes, .. }) => passed_over.causes.extend(causes),
+                Err(other) => return Err(other),
+            }
+        }
+        // A mechanism that works but gives too little says more than "none works".
+        Err(passed_over.first_limit.take().unwrap_or_else(|| SandboxError::Unavailable {
+            mode: call.policy.mode,
+            causes: passed_over.causes.clone(),
+            runner_failure: None,
+        }))
+    }
+
+    fn prepare(
+        &self,
+        call: &Call<'_>,
+        backend: Backend,
+        usable: &Usable,
+        passed_over: &PassedOver,
+    ) -> Result<Prepared, SandboxError> {
+        let failed =
+            |detail: String| SandboxError::PreparationFailed { backend: backend.provider_name().to_owned(), detail };
+        let runtime = self.runtime()?;
+        let mut request = self.request(call, backend, usable);
+        let needs_temp = matches!(backend, Backend::Landlock | Backend::Bwrap) && request.writes();
+        let mut call_temp = None;
+        if needs_temp {
+            let (temp, directory) =
+                self.temp(call, backend, &runtime).map_err(|error| failed(format!("no temp directory: {error}")))?;
+            (request.temp, call_temp) = (Some(temp), directory);
+        }
+        let report = self.report(call, backend, usable, &request, &passed_over.causes);
+        let missing = report.missing(&call.options.require);
+        if !missing.is_empty() {
+            let backend = backend.provider_name().to_owned();
+            return Err(SandboxError::GuaranteeUnmet { backend, guarantees: missing });
+        }
+        let mut status = None;
+        let mut theirs = None;
+        if call.ours && backend != Backend::Custom {
+            let (end, other) = status_channel().map_err(|error| failed(format!("no status channel: {error}")))?;
+            request.status = StatusTo::Descriptor(crate::run::number(&other));
+            (status, theirs) = (Some(end), Some(other));
+        }
+        let mut environment = call.environment.clone();
+        if call.ours && backend == Backend::Bwrap {
+            (environment, request.set) = linux_bwrap::start::split(environment);
+        }
+        let delivery = if call.ours { Delivery::Descriptor } else { Delivery::File(&runtime) };
+        let mut wrapped = chain::wrap(&self.host, backend, usable, &request, &delivery, call.command_words)?;
+        wrapped.passed.extend(theirs);
+        Ok(Prepared { backend, wrapped, report, environment, status, _temp: call_temp })
+    }
+
+    fn request(&self, call: &Call<'_>, backend: Backend, usable: &Usable) -> Request {
+        let mut cwd = call.options.cwd.clone();
+        if cwd.is_none() && call.ours && matches!(backend, Backend::Bwrap | Backend::Custom) {
+            // Left alone, bubblewrap goes elsewhere when the directory does not exist inside.
+            cwd = std::env::current_dir().ok();
+        }
+        Request {
+            mode: call.policy.mode,
+            roots: call.roots.writable.clone(),
+            landlock_abi: usable.landlock_abi,
+            shared_temps: self.host.shared_temps.clone(),
+            temp: None,
+            cwd,
+            status: match &call.options.status_file {
+                Some(path) if !call.ours => StatusTo::File(path.clone()),
+                _ => StatusTo::Nowhere,
+            },
+            supervise: call.ours,
+            terminal: call.terminal,
+            set: Vec::new(),
+        }
+    }
+
+    /// Makes the private temp directories of a call, or finds those of its session or workspace.
+    fn temp(
+        &self,
+        call: &Call<'_>,
+        backend: Backend,
+        runtime: &RuntimeDir,
+    ) -> std::io::Result<(TempRoots, Option<tempfile::TempDir>)> {
+        let workspace = &call.roots.workspace;
+        let (base, directory) = match &call.policy.session_id {
+            Some(session) => (runtime.kept_temp(&outcome::owner_of_session(session))?, None),
+            None if call.ours => {
+                let directory = runtime.call_directory()?;
+                (directory.path().to_owned(), Some(directory))
+            }
+            None => {
+                let owner = format!("workspace-{:x}-{:x}", workspace.device, workspace.inode);
+                (runtime.kept_temp(&owner)?, None)
+            }
+        };
+        Ok((temp_roots(&base, backend)?, directory))
+    }
+
+    fn report(
+        &self,
+        call: &Call<'_>,
+        backend: Backend,
+        usable: &Usable,
+        request: &Request,
+        passed_over: &[BackendRefusal],
+    ) -> EnforcementReport {
+        let mut statement = chain::state(backend, usable, request);
+        if request.writes() && !(call.findings.scanned && call.findings.complete) {
+            let note = if call.findings.scanned {
+                "The search for hard links to files outside did not reach its end."
+            } else {
+                "Nobody looked for hard links to files outside."
+            };
+            let line = GuaranteeReport::new(Guarantee::WriteViaLinks, Strength::Partial, &[], false).with_note(note);
+            statement.guarantees.push(line);
+        }
+        for cause in passed_over {
+            statement.notes.push(format!("Backend {} was passed over: {}.", cause.backend, cause.reason));
+        }
+        statement.notes.extend(call.options.notes.iter().cloned());
+        EnforcementReport::new(ReportFacts {
+            backend: backend.provider_name().to_owned(),
+            mode: call.policy.mode.into(),
+            workspace_root: call.roots.workspace.path.clone(),
+            writable_roots: request.roots.iter().map(|root| root.path.clone()).collect(),
+            temp: statement.temp,
+            landlock_abi: Some(usable.landlock_abi).filter(|abi| *abi > 0),
+            guarantees: statement.guarantees,
+            hard_links: call.findings.clone(),
+            notes: statement.notes,
+        })
+    }
+
+    fn runtime(&self) -> Result<Arc<RuntimeDir>, SandboxError> {
+        let mut known = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*known {
+            return Ok(Arc::clone(runtime));
+        }
+        let opened =
+            RuntimeDir::open(self.configured_runtime.as_deref()).map_err(|detail| SandboxError::PreparationFailed {
+                backend: "local".to_owned(),
+                detail: format!("no runtime directory: {detail}"),
+            })?;
+        Ok(Arc::clone(known.insert(Arc::new(opened))))
+    }
+
+    fn verdict(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
+        self.verdicts.get((backend, mode), || self.probe(backend, mode))
+    }
+
+    fn probe(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
+        let deadline = Instant::now() + self.host.probe_timeout;
+        let runtime = self.runtime().map_err(|error| chain::refusal_of(&error))?;
+        let failed = |error: std::io::Error| Refusal::new(format!("cannot prepare a probe: {error}"), "");
+        let covered = |path: &Path| {
+            self.host.shared_temps.iter().any(|temp| path.starts_with(temp)) || path.starts_with("/dev/shm")
+        };
+        let (directory, uncovered) = if covered(runtime.root()) {
+            match canary_place().filter(|place| !covered(place)) {
+                Some(place) => (tempfile::Builder::new().prefix("canary-").tempdir_in(place).map_err(failed)?, true),
+                None => (runtime.call_directory().map_err(failed)?, false),
+            }
+        } else {
+            (runtime.call_directory().map_err(failed)?, true)
+        };
+        let canary = Canary::lay_out(directory).map_err(failed)?;
+        let writes = mode == ConfinedMode::WorkspaceWrite;
+        let temp_directory = runtime.call_directory().map_err(failed)?;
+        let temp = match backend {
+            Backend::Landlock | Backend::Bwrap if writes => {
+                Some(temp_roots(temp_directory.path(), backend).map_err(failed)?)
+            }
+            _ => None,
+        };
+        let roots: Vec<PinnedRoot> = if writes { vec![canary.granted.clone()] } else { Vec::new() };
+        chain::probe(&Trial {
+            host: &self.host,
+            backend,
+            canary: &canary,
+            uncovered,
+            request: Request {
+                mode,
+                roots,
+                landlock_abi: 0,
+                shared_temps: self.host.shared_temps.clone(),
+                temp,
+                cwd: None,
+                status: StatusTo::Nowhere,
+                supervise: true,
+                terminal: false,
+                set: Vec::new(),
+            },
+            deadline,
+        })
+    }
+
+    fn finding(&self, backend: Backend, mode: ConfinedMode) -> Finding {
+        self.verdicts.forget(backend);
+        let mut facts = match backend {
+            Backend::Namespace => linux_namespace::probe::facts(),
+            Backend::Bwrap => linux_bwrap::probe::facts(&self.host),
+            Backend::Landlock => linux_landlock::probe::facts(),
+            Backend::Custom | Backend::Unconfined => BTreeMap::new(),
+        };
+        if let Ok(launcher) = &self.host.launcher {
+            facts.insert("launcher".to_owned(), pinfold_policy::quote::readable(launcher));
+        }
+        let (usable, refusal) = match self.verdict(backend, mode) {
+            Ok(usable) => (Some(usable), None),
+            Err(refusal) => (None, Some(refusal)),
+        };
+        if let Some(usable) = &usable {
+            facts.insert("landlock_abi".to_owned(), usable.landlock_abi.to_string());
+        }
+        let report = usable.as_ref().and_then(|usable| self.canary_report(backend, mode, usable));
+        let (reason, remedy) = match refusal {
+            Some(refusal) => (Some(refusal.reason), Some(refusal.remedy).filter(|remedy| !remedy.is_empty())),
+            None => (None, None),
+        };
+        Finding { backend, usable: usable.is_some(), reason, remedy, report, facts }
+    }
+
+    /// What a mechanism states about a call whose workspace is a directory of ours.
+    fn canary_report(&self, backend: Backend, mode: ConfinedMode, usable: &Usable) -> Option<EnforcementReport> {
+        let runtime = self.runtime().ok()?;
+        let directory = runtime.call_directory().ok()?;
+        let workspace = pin_physical(&directory.path().canonicalize().ok()?).ok()?;
+        let policy = SandboxPolicy::new(mode, &workspace.path);
+        let options = CallOptions::default();
+        let writable = if mode == ConfinedMode::WorkspaceWrite { vec![workspace.clone()] } else { Vec::new() };
+        let call = Call {
+            policy: &policy,
+            options: &options,
+            findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
+            roots: Roots { workspace, writable },
+            ours: true,
+            terminal: false,
+            environment: Vec::new(),
+            command_words: 1,
+        };
+        let mut request = self.request(&call, backend, usable);
+        if request.writes() && matches!(backend, Backend::Landlock | Backend::Bwrap) {
+            request.temp = Some(self.temp(&call, backend, &runtime).ok()?.0);
+        }
+        Some(self.report(&call, backend, usable, &request, &[]))
+    }
+
+    #[allow(clippy::too_many_arguments)] // one call's facts, passed on once
+    fn run_unconfined(
+        &self,
+        argv: &[OsString],
+        policy: &ExecutionPolicy,
+        call: &CallOptions,
+        run: &RunOptions,
+        cancel: &Cancel,
+        begun: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<RunResult, SandboxError> {
+        let name = Backend::Unconfined.provider_name().to_owned();
+        if let Some(backend) = call.backend.filter(|backend| *backend != Backend::Unconfined) {
+            let detail = "danger-full-access asks for no confinement".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail });
+        }
+        policy.validate()?;
+        let mut notes = vec!["Nothing is confined: the policy says danger-full-access.".to_owned()];
+        notes.extend(call.notes.iter().cloned());
+        let report = EnforcementReport::new(ReportFacts {
+            backend: name.clone(),
+            mode: policy.mode,
+            workspace_root: policy.workspace_root.clone(),
+            writable_roots: Vec::new(),
+            temp: TempView::None,
+            landlock_abi: None,
+            guarantees: unconfined::state(),
+            hard_links: HardLinkFindings::default(),
+            notes,
+        });
+        let missing = report.missing(&call.require);
+        if !missing.is_empty() {
+            return Err(SandboxError::GuaranteeUnmet { backend: name, guarantees: missing });
+        }
+        let ended = crate::run::run(Start {
+            argv,
+            environment: &outcome::environment(&run.env),
+            cwd: call.cwd.clone(),
+            streams: [run.stdin, run.stdout, run.stderr],
+            passed: Vec::new(),
+            status: None,
+            family: if run.stdin == Stream::Inherit { Family::Alone } else { Family::Group },
+            deadline,
+            grace: run.grace,
+            cancel,
+            on_spawn: run.on_spawn.as_ref(),
+        });
+        let (ending, stdout, stderr) = outcome::unconfined(ended, &argv[0], run.timeout);
+        let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));
+        Ok(RunResult { outcome, stdout, stderr })
+    }
+}
+
+/// What was tried before the mechanism that was chosen.
+#[derive(Default)]
+struct PassedOver {
+    causes: Vec<BackendRefusal>,
+    /// The first mechanism that works but cannot do what the call asks.
+    first_limit: Option<SandboxError>,
+}
+
+fn elapsed(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Where a canary is laid out when the runtime directory is below a shared temp directory.
+fn canary_place() -> Option<PathBuf> {
+    let home = PathBuf::from(std::env::var_os("HOME")?);
+    let place = home.join(".local/state/pinfold");
+    if !home.is_absolute() || std::fs::create_dir_all(&place).is_err() {
+        return None;
+    }
+    place.canonicalize().ok()
+}
+
+/// Makes and pins the parts of a private temp area.
+fn temp_roots(base: &Path, backend: Backend) -> std::io::Result<TempRoots> {
+    let base = base.canonicalize()?;
+    // Bubblewrap shows them as /tmp and its kin, which programs expect to be open to all; the base is not.
+    let mode = if backend == Backend::Bwrap { 0o1777 } else { 0o700 };
+    let make = |name: &str| {
+        let path = base.join(name);
+        match std::fs::create_dir(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let pinned = pin_physical(&path).map_err(|problem| std::io::Error::other(problem.to_string()))?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
+        Ok(pinned)
+    };
+    Ok(TempRoots { tmp: make("tmp")?, var_tmp: make("var-tmp")?, shm: make("shm")? })
+}
+
+/// Makes the file in which the launcher reports, if it does not exist, and checks where it lies.
+fn prepare_status_file(path: &Path, writable: &[PinnedRoot]) -> Result<(), String> {
+    let place = quote(path);
+    if !path.is_absolute() {
+        return Err(format!("status file {place} is not an absolute path"));
+    }
+    let physical = path
+        .parent()
+        .and_then(|parent| parent.canonicalize().ok())
+        .ok_or_else(|| format!("the directory of status file {place} does not exist"))?;
+    // SECURITY: a report that the command can write is worth nothing.
+    if writable.iter().any(|root| physical.starts_with(&root.path)) {
+        return Err(format!("status file {place} lies below a writable root"));
+    }
+    let file = std::fs::File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32 | rustix::fs::OFlags::NONBLOCK.bits() as i32)
+        .open(path)
+        .map_err(|error| format!("cannot open status file {place}: {error}"))?;
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        _ => Err(format!("status file {place} is not a regular file")),
     }
 }

@@ -1,0 +1,174 @@
+//! Finding `pinfold-run`, deciding whether it can be trusted, and handing it a plan.
+//!
+//! The launcher is the current executable's neighbour or an explicit path of the configuration. No environment
+//! variable and no search path has a say.
+
+use pinfold_policy::quote::quote;
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// The file name of the launcher.
+const NAME: &str = "pinfold-run";
+
+/// A plan up to this many bytes stands in the argv; the kernel's limit for all arguments and variables is at least
+/// 128 KiB, and usually 2 MiB (execve(2)).
+const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// Returns where the launcher ought to be, as a physical path if it is there.
+pub(crate) fn expected_path(configured: Option<&Path>) -> Result<PathBuf, String> {
+    let path = match configured {
+        Some(path) if path.is_absolute() => path.to_owned(),
+        Some(path) => return Err(format!("launcher path {} is not absolute", quote(path))),
+        None => {
+            let executable =
+                std::env::current_exe().map_err(|error| format!("cannot tell the current executable: {error}"))?;
+            executable.with_file_name(NAME)
+        }
+    };
+    Ok(path.canonicalize().unwrap_or(path))
+}
+
+/// Checks that a launcher is a program for this machine that nobody but root and we could have written.
+pub(crate) fn verify(path: &Path) -> Result<(), String> {
+    let place = quote(path);
+    let metadata = trusted(path, "launcher")?;
+    if metadata.len() == 0 {
+        return Err(format!("launcher {place} is empty"));
+    }
+    if rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_err() {
+        return Err(format!("launcher {place} is not executable"));
+    }
+    let theirs = machine(path).ok_or_else(|| format!("launcher {place} is no program (not an ELF file)"))?;
+    if machine(Path::new("/proc/self/exe")).is_some_and(|ours| ours != theirs) {
+        return Err(format!("launcher {place} is a program for another machine"));
+    }
+    Ok(())
+}
+
+/// Checks that a file is regular, owned by root or us, and that nobody else can replace it.
+///
+/// SECURITY: whoever can write this file or a directory above it decides what "confined" means.
+pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
+    let examine = |path: &Path| {
+        std::fs::symlink_metadata(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("{what} {} does not exist", quote(path)),
+            _ => format!("cannot examine {what} {}: {error}", quote(path)),
+        })
+    };
+    let metadata = examine(path)?;
+    if !metadata.is_file() {
+        return Err(format!("{what} {} is not a regular file", quote(path)));
+    }
+    let us = rustix::process::geteuid().as_raw();
+    let owned = |path: &Path, metadata: &Metadata| {
+        if metadata.uid() == 0 || metadata.uid() == us {
+            return Ok(());
+        }
+        Err(format!("{what} cannot be trusted: {} belongs to user {}", quote(path), metadata.uid()))
+    };
+    let others_write = |path: &Path| Err(format!("{what} cannot be trusted: others can write {}", quote(path)));
+    owned(path, &metadata)?;
+    if metadata.mode() & 0o022 != 0 {
+        return others_write(path);
+    }
+    for directory in path.ancestors().skip(1) {
+        let metadata = examine(directory)?;
+        if !metadata.is_dir() {
+            return Err(format!("{what}: {} is not a directory", quote(directory)));
+        }
+        owned(directory, &metadata)?;
+        let sticky = metadata.mode() & 0o1000 != 0;
+        if metadata.mode() & 0o022 != 0 && !sticky {
+            return others_write(directory);
+        }
+    }
+    Ok(metadata)
+}
+
+/// What an ELF file is for: class, byte order and machine.
+fn machine(path: &Path) -> Option<[u8; 4]> {
+    let mut header = [0; 20];
+    std::fs::File::open(path).ok()?.read_exact(&mut header).ok()?;
+    header.starts_with(b"\x7fELF").then(|| [header[4], header[5], header[18], header[19]])
+}
+
+/// Whether a plan is short enough to stand in an argv.
+pub(crate) fn fits_inline(words: &[OsString]) -> bool {
+    words.iter().map(|word| word.len() + 1).sum::<usize>() <= MAX_INLINE_BYTES
+}
+
+/// A plan as the launcher reads it from a file or descriptor: each word ended by NUL.
+pub(crate) fn block(words: &[OsString]) -> Vec<u8> {
+    let mut block = Vec::with_capacity(words.iter().map(|word| word.len() + 1).sum());
+    for word in words {
+        block.extend_from_slice(word.as_bytes());
+        block.push(0);
+    }
+    block
+}
+
+/// The start of every launcher argv, up to and with `--`.
+pub(crate) fn prefix(launcher: &Path, words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut argv: Vec<OsString> = vec![launcher.into(), "--spec".into(), "1".into()];
+    argv.extend(words);
+    argv.push("--".into());
+    argv
+}
+
+/// Adds an option and its values to a list of words.
+pub(crate) fn push<W: AsRef<OsStr>>(words: &mut Vec<OsString>, option: &[W]) {
+    words.extend(option.iter().map(|word| word.as_ref().to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_missing_empty_or_foreign_launcher_is_named() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("pinfold-run");
+        let place = quote(&path);
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} does not exist"));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} is empty"));
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} is not executable"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} is no program (not an ELF file)"));
+        let mut header = std::fs::read("/proc/self/exe").unwrap()[..64].to_vec();
+        header[18] ^= 0xff;
+        std::fs::write(&path, header).unwrap();
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} is a program for another machine"));
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        assert_eq!(verify(&path), Ok(()));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(verify(&path).unwrap_err(), format!("launcher cannot be trusted: others can write {place}"));
+    }
+
+    #[test]
+    fn a_launcher_in_a_directory_that_others_write_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("pinfold-run");
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(verify(&path).unwrap_err().contains("others can write"));
+        std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        assert_eq!(verify(&path), Ok(()));
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(verify(&link).unwrap_err().contains("not a regular file"));
+    }
+
+    #[test]
+    fn a_block_ends_each_word() {
+        assert_eq!(block(&["a b".into(), "".into(), "\n".into()]), b"a b\0\0\n\0");
+        assert!(fits_inline(&["x".repeat(65535).into()]));
+        assert!(!fits_inline(&["x".repeat(65535).into(), "".into()]));
+    }
+}

@@ -1,0 +1,180 @@
+//! Bubblewrap's arguments, the words for the launcher inside, and what both promise.
+
+use crate::launcher::push;
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, push_root};
+use pinfold_policy::{Guarantee as G, Layer, TempView};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// More arguments than this in all, the command's included, and bubblewrap refuses to start.
+///
+/// QUIRK: undocumented; `MAX_ARGS` in bubblewrap.c, and the field case B095.
+pub(crate) const MAX_ARGUMENTS: usize = 9000;
+
+/// Which of the hardening arguments this host's bubblewrap takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Features {
+    /// `--disable-userns`.
+    pub(crate) disable_userns: bool,
+    /// `--remount-ro /proc`; without it, `/proc/sys` alone is bound read-only.
+    pub(crate) remount_proc: bool,
+}
+
+/// Every combination, the strongest first.
+pub(crate) const LADDER: [Features; 4] = [
+    Features { disable_userns: true, remount_proc: true },
+    Features { disable_userns: true, remount_proc: false },
+    Features { disable_userns: false, remount_proc: true },
+    Features { disable_userns: false, remount_proc: false },
+];
+
+/// Bubblewrap's own arguments, without the program and up to but without `--`. `visible` are files of ours that must be
+/// seen inside although a private temp directory may cover them; of `reporting` the same holds, and it is written.
+pub(crate) fn outer(
+    request: &Request,
+    features: Features,
+    visible: &[PathBuf],
+    reporting: Option<&Path>,
+) -> Vec<OsString> {
+    let mut words = Vec::new();
+    push(&mut words, &["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]);
+    push(&mut words, &["--cap-drop", "ALL", "--new-session", "--die-with-parent"]);
+    if features.disable_userns {
+        push(&mut words, &["--disable-userns"]);
+    }
+    push(&mut words, &["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+    if features.remount_proc {
+        push(&mut words, &["--remount-ro", "/proc"]);
+    } else {
+        push(&mut words, &["--ro-bind", "/proc/sys", "/proc/sys"]);
+    }
+    let bind = |words: &mut Vec<OsString>, how: &str, from: &Path, to: &Path| {
+        push(words, &[how.as_ref(), from.as_os_str(), to.as_os_str()]);
+    };
+    if let Some(temp) = request.temp.as_ref().filter(|_| request.writes()) {
+        for (place, source) in request.covered().iter().zip([&temp.tmp, &temp.var_tmp]) {
+            bind(&mut words, "--bind", &source.path, place);
+        }
+        bind(&mut words, "--bind", &temp.shm.path, Path::new("/dev/shm"));
+    }
+    // Not before shared memory has its place in it.
+    push(&mut words, &["--remount-ro", "/dev"]);
+    for root in &request.roots {
+        bind(&mut words, "--bind", &root.path, &root.path);
+    }
+    for path in visible.iter().filter(|path| request.hides(path)) {
+        bind(&mut words, "--ro-bind", path, path);
+    }
+    if let Some(path) = reporting {
+        bind(&mut words, "--bind", path, path);
+    }
+    if let Some(cwd) = &request.cwd {
+        push(&mut words, &["--chdir".as_ref(), cwd.as_os_str()]);
+    }
+    words
+}
+
+/// The words for the launcher inside.
+pub(crate) fn inner(request: &Request) -> Vec<OsString> {
+    let mut words = Vec::new();
+    push(&mut words, &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string(), "--supervise"]);
+    if !request.writes() {
+        push(&mut words, &["--deny-metadata"]);
+    }
+    request.push_roots(&mut words);
+    let covered = request.covered();
+    if let Some(temp) = request.temp.as_ref().filter(|_| request.writes()) {
+        // A bind mount keeps the identity of the directory that it shows.
+        for (place, source) in covered.iter().zip([&temp.tmp, &temp.var_tmp]) {
+            push_root(&mut words, &crate::roots::PinnedRoot { path: place.clone(), ..source.clone() });
+        }
+        push_root(&mut words, &crate::roots::PinnedRoot { path: "/dev/shm".into(), ..temp.shm.clone() });
+    }
+    request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
+    words
+}
+
+pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Statement {
+    const BOTH: &[Layer] = &[Layer::Bubblewrap, Layer::Landlock];
+    let abi = request.landlock_abi;
+    let mut lines = Lines::new();
+    lines
+        .shown(G::WriteContent, BOTH, proof.content)
+        .shown(G::WriteMetadata, &[Layer::Bubblewrap], proof.metadata)
+        .shown(G::WriteViaLinks, BOTH, proof.links)
+        .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
+        .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
+        .checked(G::KernelInterfaces, BOTH)
+        .shown(G::ProcessVisibility, &[Layer::Bubblewrap], proof.process_root)
+        .checked(G::SignalsOut, if abi >= 6 { BOTH } else { &[Layer::Bubblewrap] })
+        .shown(G::PtraceOut, BOTH, proof.process_root)
+        .sockets(abi)
+        .terminal(request.terminal, &[Layer::Hygiene, Layer::Bubblewrap, Layer::Seccomp])
+        .checked(G::Descendants, &[Layer::Bubblewrap])
+        .checked(G::ControlPlane, BOTH)
+        .note(G::ControlPlane, CONTROL_PLANE);
+    if !features.disable_userns {
+        lines.note(G::Privilege, "Bubblewrap could not disable nested user namespaces; the call filter refuses them.");
+    }
+    let mut notes = Vec::new();
+    let temp = match request.temp.as_ref().filter(|_| request.writes()) {
+        Some(temp) => {
+            let note = "The temp directory is ours alone to write, but other processes of the user can see it.";
+            lines.partial(G::TempPrivate, BOTH, note);
+            let parent = temp.tmp.path.parent().unwrap_or(&temp.tmp.path);
+            notes.push("The private temp directory appears inside as /tmp, /var/tmp and /dev/shm.".to_owned());
+            TempView::PrivateDirectory { path: parent.to_owned() }
+        }
+        None => {
+            lines.not_asked(G::TempPrivate, NO_TEMP);
+            notes.push(NO_TEMP.to_owned());
+            TempView::None
+        }
+    };
+    if request.cwd.is_none() {
+        let note = "The call names no working directory: where the caller's does not exist inside, bubblewrap starts the \
+                    command elsewhere.";
+        notes.push(note.to_owned());
+    }
+    Statement { temp, guarantees: lines.0, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launcher::prefix;
+    use crate::plan::golden::{self, check, root};
+    use pinfold_policy::ConfinedMode;
+
+    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+
+    fn whole(request: &Request, features: Features) -> Vec<OsString> {
+        let launcher = Path::new("/tmp/b/pinfold-run");
+        let mut words = outer(request, features, &[launcher.into()], None);
+        words.push("--".into());
+        words.extend(prefix(launcher, inner(request)));
+        words
+    }
+
+    #[test]
+    fn plans_are_as_shown() {
+        let request = golden::request(ConfinedMode::ReadOnly);
+        let words = whole(&request, LADDER[0]);
+        check("linux_bwrap/golden/read-only.txt", &words, &state(&request, LADDER[0], ALL));
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.temp = Some(golden::temp());
+        let words = whole(&request, LADDER[3]);
+        check("linux_bwrap/golden/workspace-write.txt", &words, &state(&request, LADDER[3], ALL));
+    }
+
+    #[test]
+    fn the_launcher_stays_visible_below_a_covered_directory() {
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.roots = vec![root("/tmp/w", 1)];
+        let count = |visible: &str| {
+            let words = outer(&request, LADDER[0], &[visible.into()], None);
+            words.iter().filter(|word| *word == visible).count()
+        };
+        assert_eq!((count("/tmp/b/x"), count("/opt/x"), count("/tmp/w/x")), (2, 0, 0));
+    }
+}

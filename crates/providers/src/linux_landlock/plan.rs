@@ -1,0 +1,116 @@
+//! The words for the launcher, and what they promise.
+
+use crate::launcher::push;
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, push_root};
+use pinfold_policy::{Guarantee as G, Layer, TempView};
+use std::ffi::OsString;
+
+pub(crate) fn plan(request: &Request) -> Vec<OsString> {
+    let mut words = Vec::new();
+    push(&mut words, &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string()]);
+    if !request.writes() {
+        push(&mut words, &["--deny-metadata"]);
+    }
+    request.push_roots(&mut words);
+    let temp = request.temp.as_ref().filter(|_| request.writes());
+    if let Some(temp) = temp {
+        push_root(&mut words, &temp.tmp);
+    }
+    if request.supervise {
+        push(&mut words, &["--supervise"]);
+    }
+    request.push_rest(&mut words, temp.map(|temp| temp.tmp.path.as_path()));
+    words
+}
+
+pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
+    const LANDLOCK: &[Layer] = &[Layer::Landlock];
+    let abi = request.landlock_abi;
+    let mut lines = Lines::new();
+    if abi >= 3 {
+        lines.shown(G::WriteContent, LANDLOCK, proof.content);
+    } else {
+        lines.partial(G::WriteContent, LANDLOCK, "Landlock before ABI 3 cannot keep files from being truncated.");
+    }
+    if request.writes() {
+        let note = "Landlock has no right for metadata: modes, owners, times and attributes can be changed wherever \
+                    the user may.";
+        lines.none(G::WriteMetadata, note);
+    } else {
+        lines.shown(G::WriteMetadata, &[Layer::Seccomp], proof.metadata);
+        lines.note(G::WriteMetadata, "Reading a file may still update its access time.");
+    }
+    lines.shown(G::WriteViaLinks, LANDLOCK, proof.links);
+    if abi < 2 {
+        let note = "Landlock before ABI 2 refuses to rename or link between directories, also inside a root.";
+        lines.note(G::WriteViaLinks, note);
+    }
+    lines
+        .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
+        .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp]);
+    let kernel = [Layer::Landlock, Layer::Capabilities, Layer::Seccomp];
+    if abi >= 5 {
+        lines.checked(G::KernelInterfaces, &kernel);
+    } else {
+        lines.partial(G::KernelInterfaces, &kernel, "Landlock before ABI 5 does not govern ioctls of devices.");
+    }
+    lines.none(G::ProcessVisibility, "Processes outside are visible through /proc.");
+    if abi >= 6 {
+        lines.checked(G::SignalsOut, LANDLOCK);
+    } else {
+        lines.none(G::SignalsOut, "Landlock before ABI 6 does not keep signals inside.");
+    }
+    lines.shown(G::PtraceOut, LANDLOCK, proof.process_root).sockets(abi).partial(
+        G::Terminal,
+        &[Layer::Hygiene, Layer::Seccomp],
+        "Input cannot be fed to a terminal, but terminals of the same user can be opened and written to.",
+    );
+    if request.supervise {
+        let note =
+            "The launcher ends whatever the command leaves behind; if the launcher itself is killed, nobody does.";
+        lines.partial(G::Descendants, &[Layer::Hygiene], note);
+    } else {
+        lines.none(G::Descendants, "The launcher becomes the command; what it leaves behind lives on.");
+    }
+    if abi >= 6 && !request.writes() {
+        lines.checked(G::ControlPlane, &[Layer::Landlock, Layer::Seccomp]).note(G::ControlPlane, CONTROL_PLANE);
+    } else {
+        let note = "Our own files cannot be written, but their modes can be changed, or our process can be signalled.";
+        lines.partial(G::ControlPlane, LANDLOCK, note).note(G::ControlPlane, CONTROL_PLANE);
+    }
+    let mut notes = Vec::new();
+    let temp = match request.temp.as_ref().filter(|_| request.writes()) {
+        Some(temp) => {
+            let note = "The temp directory is ours alone to write, but other processes of the user can see it.";
+            lines.partial(G::TempPrivate, LANDLOCK, note);
+            TempView::PrivateDirectory { path: temp.tmp.path.clone() }
+        }
+        None => {
+            lines.not_asked(G::TempPrivate, NO_TEMP);
+            notes.push(NO_TEMP.to_owned());
+            TempView::None
+        }
+    };
+    Statement { temp, guarantees: lines.0, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::golden::{self, check};
+    use pinfold_policy::ConfinedMode;
+
+    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+
+    #[test]
+    fn plans_are_as_shown() {
+        let mut request = golden::request(ConfinedMode::ReadOnly);
+        request.supervise = true;
+        check("linux_landlock/golden/read-only.txt", &plan(&request), &state(&request, ALL));
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.temp = Some(golden::temp());
+        check("linux_landlock/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
+        request.landlock_abi = 1;
+        check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
+    }
+}

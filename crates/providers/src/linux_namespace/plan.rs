@@ -1,0 +1,107 @@
+//! The words for the launcher, and what they promise.
+
+use crate::launcher::push;
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
+use pinfold_policy::{Guarantee as G, Layer, TempView};
+use std::ffi::OsString;
+
+pub(crate) fn plan(request: &Request) -> Vec<OsString> {
+    let mut words = Vec::new();
+    push(&mut words, &["--wall", "namespace", "--landlock", &request.landlock_abi.to_string()]);
+    let covered = request.covered();
+    for path in &covered {
+        push(&mut words, &["--private".as_ref(), path.as_os_str()]);
+    }
+    if request.writes() {
+        push(&mut words, &["--shm"]);
+    }
+    request.push_roots(&mut words);
+    request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
+    words
+}
+
+pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
+    let abi = request.landlock_abi;
+    let with_landlock = |layers: &[Layer], since: u32| {
+        let mut layers = layers.to_vec();
+        if abi >= since.max(1) {
+            layers.push(Layer::Landlock);
+        }
+        layers
+    };
+    let mut lines = Lines::new();
+    lines
+        .shown(G::WriteContent, &with_landlock(&[Layer::MountTree], 3), proof.content)
+        .shown(G::WriteMetadata, &[Layer::MountTree], proof.metadata)
+        .shown(G::WriteViaLinks, &with_landlock(&[Layer::MountTree], 1), proof.links)
+        .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
+        .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
+        .checked(G::KernelInterfaces, &with_landlock(&[Layer::MountTree, Layer::Capabilities], 1))
+        .shown(G::ProcessVisibility, &[Layer::PidNamespace], proof.process_root)
+        .checked(G::SignalsOut, &with_landlock(&[Layer::PidNamespace], 6))
+        .shown(G::PtraceOut, &with_landlock(&[Layer::PidNamespace], 1), proof.process_root)
+        .sockets(abi)
+        .terminal(request.terminal, &[Layer::Hygiene, Layer::MountTree, Layer::Seccomp])
+        .checked(G::Descendants, &[Layer::PidNamespace])
+        .checked(G::ControlPlane, &with_landlock(&[Layer::MountTree, Layer::PidNamespace], 1))
+        .note(G::ControlPlane, CONTROL_PLANE);
+    let mut notes = Vec::new();
+    let covered = request.covered();
+    let temp = if !request.writes() {
+        lines.not_asked(G::TempPrivate, NO_TEMP);
+        notes.push(NO_TEMP.to_owned());
+        TempView::None
+    } else if covered.len() < request.shared_temps.len() || covered.is_empty() {
+        let note = "A shared temp directory of the host is itself a writable root, or none exists.";
+        lines.partial(G::TempPrivate, &[Layer::MountTree], note);
+        temp_view(covered)
+    } else {
+        lines.checked(G::TempPrivate, &[Layer::MountTree]);
+        temp_view(covered)
+    };
+    if abi == 0 {
+        notes.push("This kernel offers no Landlock: the mount tree is the only wall around files.".to_owned());
+    }
+    Statement { temp, guarantees: lines.0, notes }
+}
+
+fn temp_view(mut paths: Vec<std::path::PathBuf>) -> TempView {
+    paths.push("/dev/shm".into());
+    TempView::PrivateTmpfs { paths }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::StatusTo;
+    use crate::plan::golden::{self, check, root};
+    use pinfold_policy::ConfinedMode;
+
+    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+
+    #[test]
+    fn plans_are_as_shown() {
+        let request = golden::request(ConfinedMode::ReadOnly);
+        check("linux_namespace/golden/read-only.txt", &plan(&request), &state(&request, ALL));
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.status = StatusTo::Descriptor(100);
+        check("linux_namespace/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
+        request.landlock_abi = 0;
+        request.cwd = None;
+        request.terminal = true;
+        request.status = StatusTo::File("/run/s t".into());
+        check("linux_namespace/golden/without-landlock.txt", &plan(&request), &state(&request, ALL));
+    }
+
+    #[test]
+    fn a_shared_temp_directory_that_is_a_root_is_not_covered() {
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.roots = vec![root("/tmp", 3)];
+        let words = plan(&request);
+        assert!(words.windows(2).any(|pair| pair[0] == "--private" && pair[1] == "/var/tmp"));
+        assert!(!words.windows(2).any(|pair| pair[0] == "--private" && pair[1] == "/tmp"));
+        assert!(words.contains(&"TMPDIR=/var/tmp".into()));
+        request.roots = vec![root("/tmp/ws", 3)];
+        assert!(request.hides(std::path::Path::new("/tmp/other")) && !request.hides(std::path::Path::new("/tmp/ws/x")));
+    }
+}

@@ -1,0 +1,263 @@
+//! What every mechanism's plan is made from, and what all plans say alike. Pure: values in, words out.
+
+use crate::launcher::push;
+use crate::roots::PinnedRoot;
+use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Strength, TempView};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Where the launcher reports.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StatusTo {
+    Nowhere,
+    Descriptor(i32),
+    File(PathBuf),
+}
+
+/// Directories of the host that stand for temp areas of one call or session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TempRoots {
+    pub(crate) tmp: PinnedRoot,
+    pub(crate) var_tmp: PinnedRoot,
+    pub(crate) shm: PinnedRoot,
+}
+
+/// Everything that a plan depends on.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) mode: ConfinedMode,
+    /// Writable roots, parents first; empty under `read-only`.
+    pub(crate) roots: Vec<PinnedRoot>,
+    /// The Landlock ABI that the probe saw; 0 for none.
+    pub(crate) landlock_abi: u32,
+    /// The host's shared temp directories, physical: what `/tmp` and `/var/tmp` really are.
+    pub(crate) shared_temps: Vec<PathBuf>,
+    /// A private temp area, for mechanisms that cannot make one themselves.
+    pub(crate) temp: Option<TempRoots>,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) status: StatusTo,
+    /// Whether the launcher stays beside the command.
+    pub(crate) supervise: bool,
+    /// Whether a terminal may be among the standard streams.
+    pub(crate) terminal: bool,
+    /// Variables that are set inside.
+    pub(crate) set: Vec<(OsString, OsString)>,
+}
+
+impl Request {
+    pub(crate) fn writes(&self) -> bool {
+        self.mode == ConfinedMode::WorkspaceWrite
+    }
+
+    /// The shared temp directories that a private one covers: not those that the policy opens themselves.
+    pub(crate) fn covered(&self) -> Vec<PathBuf> {
+        if !self.writes() {
+            return Vec::new();
+        }
+        let opened = |temp: &Path| self.roots.iter().any(|root| temp.starts_with(&root.path));
+        self.shared_temps.iter().filter(|temp| !opened(temp)).cloned().collect()
+    }
+
+    /// Whether a path is hidden inside because a private temp directory covers it.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        let below = |place: &Path| path.starts_with(place);
+        self.covered().iter().any(|temp| below(temp)) && !self.roots.iter().any(|root| below(&root.path))
+    }
+
+    /// `--write` for each root.
+    pub(crate) fn push_roots(&self, words: &mut Vec<OsString>) {
+        self.roots.iter().for_each(|root| push_root(words, root));
+    }
+
+    /// Working directory, environment and status: the same in every plan.
+    pub(crate) fn push_rest(&self, words: &mut Vec<OsString>, temp: Option<&Path>) {
+        if let Some(cwd) = &self.cwd {
+            push(words, &["--cwd".as_ref(), cwd.as_os_str()]);
+        }
+        for (name, value) in &self.set {
+            push_set(words, name, value);
+        }
+        if let Some(temp) = temp {
+            for name in ["TMPDIR", "TMP", "TEMP"] {
+                push_set(words, &name.into(), &temp.into());
+            }
+            // zsh takes this as the beginning of a file name, not as a directory.
+            push_set(words, &"TMPPREFIX".into(), &temp.join("zsh").into());
+        }
+        match &self.status {
+            StatusTo::Nowhere => {}
+            StatusTo::Descriptor(number) => push(words, &["--status-fd", &number.to_string()]),
+            StatusTo::File(path) => push(words, &["--status-file".as_ref(), path.as_os_str()]),
+        }
+    }
+}
+
+pub(crate) fn push_root(words: &mut Vec<OsString>, root: &PinnedRoot) {
+    push(words, &["--write".into(), root.identity(), root.path.clone().into()]);
+}
+
+fn push_set(words: &mut Vec<OsString>, name: &OsString, value: &OsString) {
+    let mut setting = name.clone();
+    setting.push("=");
+    setting.push(value);
+    push(words, &["--set".into(), setting]);
+}
+
+/// What a mechanism's probe showed by acts on this host: each is true if the act was refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Proof {
+    /// Creating files outside, also by a descendant.
+    pub(crate) content: bool,
+    /// Changing a mode outside.
+    pub(crate) metadata: bool,
+    /// Creating files outside through a symbolic link in a writable place.
+    pub(crate) links: bool,
+    /// Creating files outside through a directory descriptor that was open before.
+    pub(crate) inherited: bool,
+    /// Creating files outside through the root directory of a process outside.
+    pub(crate) process_root: bool,
+}
+
+/// What a mechanism states about a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Statement {
+    pub(crate) temp: TempView,
+    pub(crate) guarantees: Vec<GuaranteeReport>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// Collects lines.
+pub(crate) struct Lines(pub(crate) Vec<GuaranteeReport>);
+
+const OWN_CHECK: &str = "Shown by the launcher's own checks while it raises the walls, not by an act from inside.";
+
+impl Lines {
+    pub(crate) fn new() -> Self {
+        // No policy asks for these yet.
+        let asked = |guarantee, note| GuaranteeReport::new(guarantee, Strength::NotAsked, &[], false).with_note(note);
+        Self(vec![
+            asked(Guarantee::ProtectedPaths, "Names inside a writable root are as writable as the root."),
+            asked(Guarantee::ReadDeny, "Reading is open wherever the user may read."),
+            asked(Guarantee::Network, "The network is open."),
+        ])
+    }
+
+    /// A promise that the canary showed.
+    pub(crate) fn shown(&mut self, guarantee: Guarantee, layers: &[Layer], shown: bool) -> &mut Self {
+        self.0.push(GuaranteeReport::new(guarantee, Strength::Enforced, layers, shown));
+        self
+    }
+
+    /// A promise that the launcher checks itself before it executes anything.
+    pub(crate) fn checked(&mut self, guarantee: Guarantee, layers: &[Layer]) -> &mut Self {
+        self.0.push(GuaranteeReport::new(guarantee, Strength::Enforced, layers, true).with_note(OWN_CHECK));
+        self
+    }
+
+    pub(crate) fn partial(&mut self, guarantee: Guarantee, layers: &[Layer], note: &str) -> &mut Self {
+        self.0.push(GuaranteeReport::new(guarantee, Strength::Partial, layers, false).with_note(note));
+        self
+    }
+
+    pub(crate) fn none(&mut self, guarantee: Guarantee, note: &str) -> &mut Self {
+        self.0.push(GuaranteeReport::new(guarantee, Strength::None, &[], false).with_note(note));
+        self
+    }
+
+    pub(crate) fn not_asked(&mut self, guarantee: Guarantee, note: &str) -> &mut Self {
+        self.0.push(GuaranteeReport::new(guarantee, Strength::NotAsked, &[], false).with_note(note));
+        self
+    }
+
+    /// Adds a remark to the line of a promise.
+    pub(crate) fn note(&mut self, guarantee: Guarantee, note: &str) -> &mut Self {
+        self.0.iter_mut().filter(|line| line.guarantee == guarantee).for_each(|line| line.notes.push(note.to_owned()));
+        self
+    }
+
+    /// Unix sockets: what Landlock's scope gives.
+    pub(crate) fn sockets(&mut self, abi: u32) -> &mut Self {
+        if abi >= 6 {
+            let note = "Sockets by abstract name are out of reach; sockets by path can be connected to.";
+            self.partial(Guarantee::SocketsUnix, &[Layer::Landlock], note)
+        } else {
+            self.none(Guarantee::SocketsUnix, "Sockets can be connected to, by path and by abstract name.")
+        }
+    }
+
+    /// The terminal: fully out of reach unless one is handed over.
+    pub(crate) fn terminal(&mut self, passed: bool, layers: &[Layer]) -> &mut Self {
+        if passed {
+            let note = "Input cannot be fed to a terminal, but the settings of one that is passed on as a standard \
+                        stream can be changed.";
+            self.partial(Guarantee::Terminal, layers, note)
+        } else {
+            self.checked(Guarantee::Terminal, layers)
+        }
+    }
+}
+
+/// Where the control plane ends for a provider.
+pub(crate) const CONTROL_PLANE: &str =
+    "Covers this provider's launcher, plans and process. A service that listens on a path is a matter of sockets-unix.";
+
+/// Says where temp files go when nothing may be written.
+pub(crate) const NO_TEMP: &str = "No temp directory is writable in this mode; TMPDIR is left as the caller has it.";
+
+#[cfg(test)]
+pub(crate) mod golden {
+    //! Compares a plan with the text file that shows it. `PINFOLD_BLESS=1` rewrites the files.
+
+    use super::*;
+
+    pub(crate) fn root(path: &str, inode: u64) -> PinnedRoot {
+        PinnedRoot { path: path.into(), device: 2049, inode }
+    }
+
+    pub(crate) fn request(mode: ConfinedMode) -> Request {
+        let writes = mode == ConfinedMode::WorkspaceWrite;
+        Request {
+            mode,
+            roots: if writes { vec![root("/data/a b", 11), root("/data/a b/-x", 12)] } else { Vec::new() },
+            landlock_abi: 7,
+            shared_temps: vec!["/tmp".into(), "/var/tmp".into()],
+            temp: None,
+            cwd: Some("/data/a b".into()),
+            status: StatusTo::Nowhere,
+            supervise: false,
+            terminal: false,
+            set: Vec::new(),
+        }
+    }
+
+    pub(crate) fn temp() -> TempRoots {
+        TempRoots {
+            tmp: root("/run/pinfold/t/tmp", 21),
+            var_tmp: root("/run/pinfold/t/var-tmp", 22),
+            shm: root("/run/pinfold/t/shm", 23),
+        }
+    }
+
+    /// One word per line, escaped; one blank line between plan and statement.
+    pub(crate) fn check(file: &str, words: &[OsString], statement: &Statement) {
+        let mut text = String::new();
+        for word in words {
+            text.push_str(&pinfold_policy::quote::quote(word));
+            text.push('\n');
+        }
+        text.push_str(&format!("\ntemp: {:?}\n", statement.temp));
+        let mut lines = statement.guarantees.clone();
+        lines.sort_by_key(|line| line.guarantee);
+        for line in lines {
+            let layers: Vec<_> = line.layers.iter().map(|layer| layer.as_str()).collect();
+            let verified = if line.verified { "verified" } else { "unverified" };
+            text.push_str(&format!("{}: {} {verified} [{}]\n", line.guarantee, line.strength, layers.join(" ")));
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+        if std::env::var_os("PINFOLD_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap_or_default();
+        assert_eq!(text, expected, "{file}: run with PINFOLD_BLESS=1 if the change is meant");
+    }
+}

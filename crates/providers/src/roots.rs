@@ -1,0 +1,215 @@
+//! Resolving the roots of a policy on this host, pinning which directories they are, and refusing those that
+//! must never be writable.
+//!
+//! The workspace root is resolved as the kernel does it (`link/..` is the parent of the link's target): an agent's
+//! working directory may well be reached through a link. Extra roots must be given as what they are: a link
+//! anywhere in their path is refused, because whoever can replace it would choose what becomes writable.
+//!
+//! A root is passed on as path, device and inode; the launcher opens the path without following a link and
+//! refuses another directory. No descriptor is held: an inode number that is used again belongs to a directory
+//! that was made at this place, not to one that was writable to nobody before.
+
+use pinfold_policy::{RootProblem, RootRole, SandboxError, SandboxPolicy};
+use rustix::fs::{FileType, Mode, OFlags};
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// A directory that exists, with its identity.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct PinnedRoot {
+    pub(crate) path: PathBuf,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl PinnedRoot {
+    /// The identity as the launcher reads it.
+    pub(crate) fn identity(&self) -> OsString {
+        format!("{}:{}", self.device, self.inode).into()
+    }
+}
+
+/// The roots of one call.
+#[derive(Debug, Clone)]
+pub(crate) struct Roots {
+    pub(crate) workspace: PinnedRoot,
+    /// Those that are writable, parents before children, each once; empty under `read-only`.
+    pub(crate) writable: Vec<PinnedRoot>,
+}
+
+/// What no writable root may be, contain, or lie in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ControlPlane {
+    pub(crate) launcher: Option<PathBuf>,
+    pub(crate) runtime_dir: Option<PathBuf>,
+}
+
+/// Directories that are never a root themselves; what lies below them may be one, if no entry of [`SYSTEM_TREES`]
+/// covers it.
+const NEVER_ROOTS: [&str; 7] = ["/", "/home", "/run", "/var", "/var/lib", "/mnt", "/media"];
+
+/// Trees in which nothing is a root: what programs are, how the host is set up, and what the kernel shows.
+const SYSTEM_TREES: [&str; 11] =
+    ["/proc", "/sys", "/dev", "/etc", "/usr", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
+
+/// Exceptions within the trees above: shared memory, and where container images keep the sources they build.
+const NOT_SYSTEM: [&str; 3] = ["/dev/shm", "/usr/src", "/usr/local/src"];
+
+pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<Roots, SandboxError> {
+    policy.validate()?;
+    let workspace = pin(RootRole::Workspace, &policy.workspace_root)?;
+    let mut extra = Vec::with_capacity(policy.additional_writable_roots.len());
+    for path in &policy.additional_writable_roots {
+        extra.push(pin(RootRole::Additional, path)?);
+    }
+    if policy.writable_roots().is_empty() {
+        return Ok(Roots { workspace, writable: Vec::new() });
+    }
+    refuse_special(RootRole::Workspace, &workspace.path, control)?;
+    extra.iter().try_for_each(|root| refuse_special(RootRole::Additional, &root.path, control))?;
+    let mut writable = extra;
+    writable.push(workspace.clone());
+    // A parent sorts before what lies in it, so a root inside a root is mounted after it.
+    writable.sort_by(|one, other| one.path.cmp(&other.path));
+    writable.dedup_by(|one, other| one.path == other.path);
+    Ok(Roots { workspace, writable })
+}
+
+fn pin(role: RootRole, given: &Path) -> Result<PinnedRoot, SandboxError> {
+    let refuse = |problem| SandboxError::InvalidRoot { role, path: given.to_owned(), problem };
+    let path = std::fs::canonicalize(given).map_err(|error| refuse(problem_of(&error)))?;
+    if role == RootRole::Additional && path != without_dots(given) {
+        return Err(refuse(RootProblem::Symlink));
+    }
+    pin_physical(&path).map_err(refuse)
+}
+
+/// Opens a directory by its physical path and notes which one it is.
+pub(crate) fn pin_physical(path: &Path) -> Result<PinnedRoot, RootProblem> {
+    // RACE: the path may change after it was resolved; then this open fails or the identity is that of what is
+    // there now, and nothing but a directory at exactly this path is ever granted.
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let stat = rustix::fs::open(path, flags, Mode::empty())
+        .and_then(rustix::fs::fstat)
+        .map_err(|error| problem_of(&error.into()))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(RootProblem::NotDirectory);
+    }
+    Ok(PinnedRoot { path: path.to_owned(), device: stat.st_dev, inode: stat.st_ino })
+}
+
+fn problem_of(error: &std::io::Error) -> RootProblem {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => RootProblem::Missing,
+        std::io::ErrorKind::NotADirectory => RootProblem::NotDirectory,
+        _ => RootProblem::Unreadable(error.to_string()),
+    }
+}
+
+/// The path with `.` and repeated or final separators removed, and nothing else.
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().filter(|component| !matches!(component, Component::CurDir)).collect()
+}
+
+fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result<(), SandboxError> {
+    let refuse = |why: String| {
+        // `RootProblem` has no word of its own for this yet.
+        let problem = RootProblem::Unreadable(why);
+        Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem })
+    };
+    let system = NEVER_ROOTS.iter().any(|never| path == Path::new(never))
+        || (SYSTEM_TREES.iter().any(|tree| path.starts_with(tree))
+            && !NOT_SYSTEM.iter().any(|tree| path.starts_with(tree)));
+    if system {
+        return refuse("it is a system directory and is never opened for writing".to_owned());
+    }
+    for (what, ours) in [("the launcher", &control.launcher), ("the runtime directory", &control.runtime_dir)] {
+        let Some(ours) = ours else { continue };
+        if ours.starts_with(path) || (what != "the launcher" && path.starts_with(ours)) {
+            let place = pinfold_policy::quote::quote(ours);
+            return refuse(format!("{what} of the sandbox, {place}, would become writable with it"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pinfold_policy::{ConfinedMode, ErrorCode};
+
+    fn policy(root: &Path, extra: &[&Path]) -> SandboxPolicy {
+        let mut policy = SandboxPolicy::new(ConfinedMode::WorkspaceWrite, root);
+        policy.additional_writable_roots = extra.iter().map(PathBuf::from).collect();
+        policy
+    }
+
+    fn refusal(root: &Path, extra: &[&Path]) -> String {
+        let error = resolve(&policy(root, extra), &ControlPlane::default()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidRoot);
+        error.to_string()
+    }
+
+    #[test]
+    fn roots_are_physical_sorted_and_once() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("b/inner")).unwrap();
+        std::fs::create_dir(base.join("a")).unwrap();
+        std::os::unix::fs::symlink(base.join("b/inner"), base.join("link")).unwrap();
+        let roots = resolve(
+            &policy(&base.join("link/.."), &[&base.join("b/inner/"), &base.join("a/."), &base.join("b")]),
+            &ControlPlane::default(),
+        )
+        .unwrap();
+        let paths: Vec<_> = roots.writable.iter().map(|root| root.path.clone()).collect();
+        assert_eq!(paths, [base.join("a"), base.join("b"), base.join("b/inner")]);
+        assert_eq!(roots.workspace.path, base.join("b"));
+    }
+
+    #[test]
+    fn extra_roots_through_links_missing_ones_and_files_are_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("real/x")).unwrap();
+        std::os::unix::fs::symlink("real", base.join("link")).unwrap();
+        std::fs::write(base.join("file"), "").unwrap();
+        for (extra, end) in [
+            ("link", "is a symbolic link"),
+            ("link/x", "is a symbolic link"),
+            ("real/../real", "is a symbolic link"),
+            ("none", "does not exist"),
+            ("file", "is not a directory"),
+            ("file/x", "is not a directory"),
+        ] {
+            let text = refusal(&base.join("real"), &[&base.join(extra)]);
+            assert!(text.starts_with("additional writable root") && text.ends_with(end), "{text}");
+        }
+        assert!(refusal(&base.join("none"), &[]).ends_with("does not exist"));
+        assert!(refusal(&base.join("file"), &[]).ends_with("is not a directory"));
+    }
+
+    #[test]
+    fn system_directories_are_no_writable_roots() {
+        for root in ["/", "/proc", "/sys", "/dev", "/etc", "/usr", "/usr/bin", "/usr/lib", "/var", "/proc/self"] {
+            assert!(refusal(Path::new(root), &[]).contains("system directory"), "{root}");
+        }
+        let policy = SandboxPolicy::new(ConfinedMode::ReadOnly, "/");
+        assert!(resolve(&policy, &ControlPlane::default()).unwrap().writable.is_empty());
+    }
+
+    #[test]
+    fn what_controls_the_sandbox_is_never_below_a_writable_root() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("bin")).unwrap();
+        std::fs::create_dir_all(base.join("run/inner")).unwrap();
+        let control =
+            ControlPlane { launcher: Some(base.join("bin/pinfold-run")), runtime_dir: Some(base.join("run")) };
+        for (root, refused) in [("", true), ("bin", true), ("run", true), ("run/inner", true), ("ws", false)] {
+            let root = base.join(root);
+            std::fs::create_dir_all(&root).unwrap();
+            assert_eq!(resolve(&policy(&root, &[]), &control).is_err(), refused, "{root:?}");
+        }
+    }
+}

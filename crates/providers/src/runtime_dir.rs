@@ -1,0 +1,255 @@
+//! Where our own files live: plans, private temp directories, canaries. Mode 0700, ours, and never below a
+//! directory that a command may write.
+//!
+//! ```text
+//! <runtime>/plans/…            plans that are too long for an argv; swept after a day
+//! <runtime>/temp/…             private temp directories of sessions and workspaces
+//! <runtime>/process-….lock     locked as long as the process lives that the directory beside it belongs to
+//! <runtime>/process-…/…        what one process needs for single calls
+//! ```
+
+use pinfold_policy::quote::quote;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs::{DirBuilder, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A plan that nobody removed is useless after this long.
+const PLAN_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A verified directory and this process's part of it.
+#[derive(Debug)]
+pub(crate) struct RuntimeDir {
+    root: PathBuf,
+    process: PathBuf,
+    /// Locked; the lock ends with the process, however it ends.
+    _lock: File,
+}
+
+impl RuntimeDir {
+    /// Finds, makes and verifies the directory; sweeps what dead processes left.
+    pub(crate) fn open(configured: Option<&Path>) -> Result<Self, String> {
+        let root = match configured {
+            Some(path) => prepare(path)?,
+            None => default_root()?,
+        };
+        for part in ["plans", "temp"] {
+            make_private(&root.join(part)).map_err(|error| failed("make", &root.join(part), &error))?;
+        }
+        sweep(&root);
+        let (process, lock) = claim(&root).map_err(|error| failed("make a process directory in", &root, &error))?;
+        Ok(Self { root, process, _lock: lock })
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes a directory for one call; it is removed when dropped.
+    pub(crate) fn call_directory(&self) -> io::Result<tempfile::TempDir> {
+        tempfile::Builder::new().prefix("call-").permissions(private()).tempdir_in(&self.process)
+    }
+
+    /// Makes a private temp directory that stays for later calls of the same owner.
+    pub(crate) fn kept_temp(&self, owner: &str) -> io::Result<PathBuf> {
+        let path = self.root.join("temp").join(owner);
+        make_private(&path)?;
+        verify(&path, &std::fs::symlink_metadata(&path)?).map_err(io::Error::other)?;
+        Ok(path)
+    }
+
+    /// Removes the private temp directory of an owner.
+    pub(crate) fn remove_kept_temp(&self, owner: &str) -> io::Result<()> {
+        match std::fs::remove_dir_all(self.root.join("temp").join(owner)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a plan into a file that is removed when dropped.
+    pub(crate) fn plan_file(&self, block: &[u8]) -> io::Result<tempfile::TempPath> {
+        use std::io::Write as _;
+        let mut file = tempfile::Builder::new().prefix("plan-").tempfile_in(self.root.join("plans"))?;
+        file.write_all(block)?;
+        Ok(file.into_temp_path())
+    }
+}
+
+impl Drop for RuntimeDir {
+    fn drop(&mut self) {
+        // What stays is swept by the next process.
+        let _ = std::fs::remove_dir_all(&self.process);
+        let _ = std::fs::remove_file(lock_path(&self.process));
+    }
+}
+
+fn private() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o700)
+}
+
+fn failed(act: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {act} {}: {error}", quote(path))
+}
+
+/// Tries the usual places; the first that can be had counts.
+///
+/// None of them is below a place that a plan makes writable, but a policy may open one (`/tmp`, a home): that
+/// policy is refused where roots are resolved.
+fn default_root() -> Result<PathBuf, String> {
+    let user = rustix::process::geteuid().as_raw();
+    let mut candidates = Vec::new();
+    // It only names a place for files of ours, never a program, and what is there is verified.
+    if let Some(base) = std::env::var_os("XDG_RUNTIME_DIR").filter(|base| Path::new(base).is_absolute()) {
+        candidates.push(PathBuf::from(base).join("pinfold"));
+    }
+    candidates.push(PathBuf::from(format!("/run/user/{user}/pinfold")));
+    if user == 0 {
+        candidates.push(PathBuf::from("/run/pinfold"));
+    }
+    candidates.push(PathBuf::from(format!("/tmp/pinfold-{user}")));
+    let mut reasons = Vec::new();
+    for candidate in candidates {
+        match prepare(&candidate) {
+            Ok(path) => return Ok(path),
+            Err(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+/// Where the directory will most likely be, before anything is made: for refusing a policy that would open it.
+pub(crate) fn intended(configured: Option<&Path>) -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|base| base.is_absolute());
+    let path = configured.map(Path::to_owned).or_else(|| base.map(|base| base.join("pinfold")))?;
+    let parent = path.parent()?.canonicalize().ok()?;
+    Some(parent.join(path.file_name()?))
+}
+
+fn prepare(path: &Path) -> Result<PathBuf, String> {
+    if !path.is_absolute() {
+        return Err(format!("runtime directory {} is not an absolute path", quote(path)));
+    }
+    make_private(path).map_err(|error| failed("make", path, &error))?;
+    let metadata = std::fs::symlink_metadata(path).map_err(|error| failed("examine", path, &error))?;
+    verify(path, &metadata)?;
+    std::fs::canonicalize(path).map_err(|error| failed("resolve", path, &error))
+}
+
+fn make_private(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+// SECURITY: in a directory that somebody else owns or may write, plans could be replaced before they are read.
+fn verify(path: &Path, metadata: &Metadata) -> Result<(), String> {
+    let place = quote(path);
+    if !metadata.is_dir() {
+        return Err(format!("{place} is not a directory"));
+    }
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(format!("{place} belongs to user {}", metadata.uid()));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(format!("{place} has mode {:o} instead of 700", metadata.mode() & 0o7777));
+    }
+    Ok(())
+}
+
+fn lock_path(process: &Path) -> PathBuf {
+    process.with_extension("lock")
+}
+
+/// Makes this process's directory, with a locked file beside it.
+fn claim(root: &Path) -> io::Result<(PathBuf, File)> {
+    let lock_file = |path: &Path| {
+        File::options().write(true).create_new(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32).open(path)
+    };
+    loop {
+        let named = tempfile::Builder::new()
+            .prefix(&format!("process-{}-", std::process::id()))
+            .suffix(".lock")
+            .make_in(root, lock_file)?;
+        let (file, path) = named.keep()?;
+        rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+        // RACE: a sweep may have removed the file between its making and its locking.
+        if std::fs::symlink_metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|ours| ours.ino() == now.ino())) {
+            let process = path.with_extension("");
+            make_private(&process)?;
+            return Ok((process, file));
+        }
+    }
+}
+
+/// Removes what dead processes left. Failing is harmless: the next sweep tries again.
+fn sweep(root: &Path) {
+    let Ok(entries) = std::fs::read_dir(root) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = std::fs::remove_dir_all(path.with_extension(""));
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+    let Ok(plans) = std::fs::read_dir(root.join("plans")) else { return };
+    for plan in plans.flatten() {
+        let age = plan.metadata().and_then(|metadata| metadata.modified()).map(|time| time.elapsed());
+        if matches!(age, Ok(Ok(age)) if age > PLAN_LIFE) {
+            let _ = std::fs::remove_file(plan.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_dropped_runtime_directory_leaves_nothing_of_its_process() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        let runtime = RuntimeDir::open(Some(&root)).unwrap();
+        let call = runtime.call_directory().unwrap();
+        assert_eq!(std::fs::metadata(call.path()).unwrap().mode() & 0o7777, 0o700);
+        let plan = runtime.plan_file(b"x\0").unwrap();
+        assert_eq!(std::fs::metadata(&plan).unwrap().mode() & 0o7777, 0o600);
+        drop((call, plan, runtime));
+        let left: Vec<_> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+        assert_eq!(std::fs::read_dir(root.join("plans")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_dead_process_left_is_swept_and_what_a_living_one_has_is_not() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        let living = RuntimeDir::open(Some(&root)).unwrap();
+        let dead = root.join("process-1-x");
+        std::fs::create_dir_all(dead.join("call")).unwrap();
+        std::fs::write(root.join("process-1-x.lock"), "").unwrap();
+        let _other = RuntimeDir::open(Some(&root)).unwrap();
+        assert!(!dead.exists() && !root.join("process-1-x.lock").exists());
+        assert!(living.process.exists());
+    }
+
+    #[test]
+    fn an_open_or_linked_directory_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let open = base.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(RuntimeDir::open(Some(&open)).unwrap_err().contains("mode 755"));
+        let link = base.path().join("link");
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(RuntimeDir::open(Some(&link)).unwrap_err().contains("not a directory"));
+        assert!(RuntimeDir::open(Some(Path::new("x"))).unwrap_err().contains("not an absolute path"));
+    }
+}

@@ -1,0 +1,114 @@
+//! What the launcher reports, line by line (`docs/launcher.md`, "Status lines").
+
+use pinfold_policy::LauncherStage;
+use std::io;
+
+/// A wall that could not be raised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SetupFailure {
+    /// The stage as it was spelled; an unknown one comes from another release.
+    pub(crate) stage: String,
+    pub(crate) errno: i32,
+    pub(crate) detail: String,
+}
+
+impl SetupFailure {
+    pub(crate) fn known_stage(&self) -> Option<LauncherStage> {
+        self.stage.parse().ok()
+    }
+
+    /// The failure as one fragment, beginning with `launcher/<stage>`.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = format!("launcher/{}: {}", self.stage, self.detail);
+        if self.errno != 0 {
+            text.push_str(&format!(": {}", io::Error::from_raw_os_error(self.errno)));
+        }
+        text
+    }
+}
+
+/// Everything that was reported about one start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) setup_failed: Option<SetupFailure>,
+    /// Set once every wall stands: the Landlock ABI in use.
+    pub(crate) confined: Option<u32>,
+    pub(crate) started: bool,
+    pub(crate) exec_failed: Option<i32>,
+    pub(crate) exited: Option<i32>,
+    pub(crate) signaled: Option<i32>,
+}
+
+impl Status {
+    /// Reads a whole report. Lines that this release does not know, and a cut-off last one, say nothing.
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let mut status = Self::default();
+        let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+        for line in complete.split(|byte| *byte == b'\n') {
+            // The launcher escapes everything that is not printable ASCII.
+            let Ok(line) = std::str::from_utf8(line) else { continue };
+            status.take(line);
+        }
+        status
+    }
+
+    fn take(&mut self, line: &str) {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "setup-failed" => {
+                let mut parts = rest.splitn(3, ' ');
+                let stage = parts.next().unwrap_or_default().to_owned();
+                let errno = parts.next().and_then(|errno| errno.parse().ok()).unwrap_or(0);
+                let detail = parts.next().unwrap_or_default().to_owned();
+                // The first failure is the cause of any other.
+                self.setup_failed.get_or_insert(SetupFailure { stage, errno, detail });
+            }
+            "confined" => {
+                let abi = rest.split(' ').find_map(|fact| fact.strip_prefix("landlock=")?.parse().ok());
+                self.confined = Some(abi.unwrap_or(0));
+            }
+            "started" => self.started = true,
+            "exec-failed" => self.exec_failed = rest.parse().ok().or(Some(0)),
+            "exited" => self.exited = rest.parse().ok(),
+            "signaled" => self.signaled = rest.parse().ok(),
+            _ => {}
+        }
+    }
+
+    /// Whether the command ran. The launcher says `confined` before it executes anything, so silence is an answer.
+    pub(crate) fn command_ran(&self) -> bool {
+        self.confined.is_some() && self.setup_failed.is_none() && self.exec_failed.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_run_is_read() {
+        let status =
+            Status::parse(b"confined landlock=7 namespaces=user,mount,pid,ipc,uts seccomp=1\nstarted\nexited 3\n");
+        assert_eq!((status.confined, status.started, status.exited), (Some(7), true, Some(3)));
+        assert!(status.command_ran());
+    }
+
+    #[test]
+    fn a_failed_setup_keeps_its_stage_and_words() {
+        let status = Status::parse(b"setup-failed root-changed 0 another directory is at \"/a\\nb\"\n");
+        let failure = status.setup_failed.clone().unwrap();
+        assert_eq!(failure.known_stage(), Some(LauncherStage::RootChanged));
+        assert_eq!(failure.describe(), "launcher/root-changed: another directory is at \"/a\\nb\"");
+        assert!(!status.command_ran());
+        let failure = Status::parse(b"setup-failed mount-proc 1 cannot mount /proc\n").setup_failed.unwrap();
+        assert!(failure.describe().starts_with("launcher/mount-proc: cannot mount /proc: "));
+    }
+
+    #[test]
+    fn silence_and_noise_do_not_count_as_a_start() {
+        for bytes in [&b""[..], b"confined landlock=7", b"\xff\n\n", b"setup-failed\n", b"exec-failed\n"] {
+            assert!(!Status::parse(bytes).command_ran(), "{bytes:?}");
+        }
+        assert!(!Status::parse(b"confined landlock=7\nexec-failed 2\n").command_ran());
+    }
+}
