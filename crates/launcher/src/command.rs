@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use linux_raw_sys::general as g;
+use linux_raw_sys::{general as g, prctl as p};
 
 use crate::capabilities;
 use crate::errno::Errno;
@@ -79,6 +79,8 @@ pub(crate) struct Command {
     pub(crate) pumps: Pumps,
     pub(crate) directory: Option<Directory>,
     pub(crate) progress: Progress,
+    /// The process whose end is the command's end: the caller, or the launcher that supervises.
+    pub(crate) follow: Option<i32>,
     /// There is a controlling terminal to get rid of.
     pub(crate) has_terminal: bool,
     /// The limit on open files to restore, if it was raised.
@@ -111,6 +113,7 @@ impl Command {
         self.pumps.install()?;
         // 3. No privileges, ever again.
         capabilities::give_up()?;
+        self.follow_parent()?;
         // 4. What may be changed.
         let abi = if plan.landlock > 0 { landlock::restrict(plan)? } else { 0 };
         // 5. Which system calls there are.
@@ -125,6 +128,14 @@ impl Command {
         line.text(if plan.wall == Wall::Namespace { "user,mount,pid,ipc,uts" } else { "none" }).text(" seccomp=1");
         self.status.send(&mut line);
         Ok(())
+    }
+
+    /// Without a PID namespace: ends with the process that must not be outlived.
+    fn follow_parent(&self) -> Result<(), Failure> {
+        let Some(parent) = self.follow else { return Ok(()) };
+        sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the parent")?;
+        // RACE: it may have ended before; then somebody else is our parent by now.
+        if sys::getppid() == parent { Ok(()) } else { Err(Failure::new("supervisor", "the parent has ended")) }
     }
 
     /// Gives up the controlling terminal by starting a session, where there is a terminal to give up. Where there is none

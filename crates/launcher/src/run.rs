@@ -1,7 +1,6 @@
 //! `pinfold-run`, from its first instruction to the exec, in order of time. The numbers are those of `docs/launcher.md`.
 
 use linux_raw_sys::general as g;
-use linux_raw_sys::prctl as p;
 
 use crate::canary;
 use crate::command::{Command, Directory, Progress};
@@ -60,10 +59,9 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     terminal.into_iter().for_each(sys::close);
     // 8. Room for one descriptor per root.
     let files_limit = raise_files_limit(&plan)?;
-    if plan.die_with_parent {
-        sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;
-    }
-    Ok(Command { plan, status: *status, pumps, directory, progress: Progress::default(), has_terminal, files_limit })
+    let follow = plan.die_with_parent.then(sys::getppid);
+    let progress = Progress::default();
+    Ok(Command { plan, status: *status, pumps, directory, progress, follow, has_terminal, files_limit })
 }
 
 fn needs_supervision(command: &Command) -> bool {

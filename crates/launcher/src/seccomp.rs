@@ -98,16 +98,22 @@ const METADATA: &[u32] = &[
 /// Requests of ioctl(2) that push input into a terminal, or change what stands behind one (EPERM).
 const DENIED_IOCTLS: &[u32] = &[i::TIOCSTI, i::TIOCLINUX, i::TIOCSETD, i::TIOCCONS];
 
-/// Requests of ioctl(2) that change metadata. FS_IOC_SETVERSION and FS_IOC_SETFLAGS have two widths.
-const METADATA_IOCTLS: &[u32] = &[
-    0x4008_6602,
-    0x4004_6602, // FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS
-    0x4008_7602,
-    0x4004_7602, // FS_IOC_SETVERSION, FS_IOC32_SETVERSION
-    0x401c_5820, // FS_IOC_FSSETXATTR
-    0x4080_6685, // FS_IOC_ENABLE_VERITY
-    0x800c_6613, // FS_IOC_SET_ENCRYPTION_POLICY
-    0x4100_9432, // FS_IOC_SETFSLABEL
+/// Types of ioctl(2) requests (bits 8 to 15) that stay open where metadata is refused: terminals, sockets, seccomp listeners.
+/// Every file system has requests of its own that change files through a descriptor opened for reading, so the rest is
+/// closed.
+const OPEN_IOCTL_TYPES: &[u32] = &[0x5400, 0x8900, 0x2100];
+
+/// Single requests that stay open there: they read, or concern the descriptor.
+const OPEN_IOCTLS: &[u32] = &[
+    0x0000_0002, // FIGETBSZ
+    0x8008_6601,
+    0x8004_6601, // FS_IOC_GETFLAGS, FS_IOC32_GETFLAGS
+    0x8008_7601,
+    0x8004_7601, // FS_IOC_GETVERSION, FS_IOC32_GETVERSION
+    0x801c_581f, // FS_IOC_FSGETXATTR
+    0x8100_9431, // FS_IOC_GETFSLABEL
+    0xc020_660b, // FS_IOC_FIEMAP
+    0x8004_5200, // RNDGETENTCNT
 ];
 
 /// Address families of socket(2) that stay open; every other is refused with EPERM.
@@ -152,6 +158,7 @@ const LOAD: u16 = 0x20;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_NOT_BELOW: u16 = 0x35;
 const JUMP_BITS: u16 = 0x45;
+const KEEP_BITS: u16 = 0x54; // AND
 const RETURN: u16 = 0x06;
 
 /// What is done with a call.
@@ -163,6 +170,8 @@ enum Verdict {
         argument: u32,
         bits: u32,
     },
+    /// The requests of ioctl(2) where metadata is refused.
+    Requests,
     /// One answer if the argument is listed, another if not.
     Decide {
         argument: u32,
@@ -175,7 +184,6 @@ enum Verdict {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
     Ioctls,
-    IoctlsAndMetadata,
     Families,
 }
 
@@ -183,7 +191,6 @@ impl List {
     const fn items(self) -> &'static [u32] {
         match self {
             Self::Ioctls => DENIED_IOCTLS,
-            Self::IoctlsAndMetadata => &ALL_IOCTLS,
             Self::Families => FAMILIES,
         }
     }
@@ -192,12 +199,8 @@ impl List {
 /// The verdict on one call number.
 const fn verdict_on(number: u32, metadata: bool) -> Verdict {
     match number {
-        g::__NR_ioctl => Verdict::Decide {
-            argument: 1,
-            listed: if metadata { List::IoctlsAndMetadata } else { List::Ioctls },
-            then: REFUSE,
-            otherwise: ALLOW,
-        },
+        g::__NR_ioctl if metadata => Verdict::Requests,
+        g::__NR_ioctl => Verdict::Decide { argument: 1, listed: List::Ioctls, then: REFUSE, otherwise: ALLOW },
         g::__NR_socket | g::__NR_socketpair => {
             Verdict::Decide { argument: 0, listed: List::Families, then: ALLOW, otherwise: REFUSE }
         }
@@ -301,16 +304,30 @@ impl<const N: usize> Assembler<N> {
                 self.put(JUMP_BITS, bits, refuse, allow);
                 self.put_straight(LOAD, offset_of(argument))
             }
+            Verdict::Requests => {
+                let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
+                self.any_of(OPEN_IOCTL_TYPES, allow, refuse);
+                let by_type = self.put_straight(KEEP_BITS, 0xff00);
+                let by_number = self.any_of(OPEN_IOCTLS, allow, by_type);
+                self.any_of(DENIED_IOCTLS, refuse, by_number);
+                self.put_straight(LOAD, offset_of(1))
+            }
             Verdict::Decide { argument, listed, then, otherwise } => {
-                let (then, mut next) = (self.answer(then), self.answer(otherwise));
-                let mut index = listed.items().len();
-                while index > 0 {
-                    index -= 1;
-                    next = self.put(JUMP_EQUAL, listed.items()[index], then, next);
-                }
+                self.any_of(listed.items(), self.answer(then), self.answer(otherwise));
                 self.put_straight(LOAD, offset_of(argument))
             }
         }
+    }
+
+    /// Goes on at `then` if the loaded word is one of `items`.
+    const fn any_of(&mut self, items: &[u32], then: usize, otherwise: usize) -> usize {
+        let mut next = otherwise;
+        let mut index = items.len();
+        while index > 0 {
+            index -= 1;
+            next = self.put(JUMP_EQUAL, items[index], then, next);
+        }
+        next
     }
 
     /// Finds the range of the loaded number among `first` up to `end` of the table.
@@ -350,17 +367,6 @@ const fn reverse<const N: usize>(program: Assembler<N>) -> [Instruction; N] {
     code
 }
 
-const fn concatenate<const N: usize>(one: &[u32], other: &[u32]) -> [u32; N] {
-    let mut all = [0; N];
-    let mut index = 0;
-    while index < N {
-        all[index] = if index < one.len() { one[index] } else { other[index - one.len()] };
-        index += 1;
-    }
-    all
-}
-
-const ALL_IOCTLS: [u32; DENIED_IOCTLS.len() + METADATA_IOCTLS.len()] = concatenate(DENIED_IOCTLS, METADATA_IOCTLS);
 const LENGTH: usize = assemble::<1024>(false).length;
 const LENGTH_METADATA: usize = assemble::<1024>(true).length;
 static FILTER: [Instruction; LENGTH] = reverse(assemble::<LENGTH>(false));
@@ -393,6 +399,10 @@ mod tests {
             let holds = match instruction.code {
                 LOAD => {
                     loaded = word(instruction.value);
+                    continue;
+                }
+                KEEP_BITS => {
+                    loaded &= instruction.value;
                     continue;
                 }
                 RETURN => return instruction.value,
@@ -466,6 +476,20 @@ mod tests {
             assert_eq!(of(g::__NR_ioctl, [0, u64::from(*request) | (7 << 32), 0, 0, 0, 0]), REFUSE);
         }
         assert_eq!(of(g::__NR_ioctl, [0, i::TCGETS.into(), 0, 0, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn where_metadata_is_refused_only_requests_that_read_are_open() {
+        let request = |number: u64| verdict(&FILTER_METADATA, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
+        // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, EXT4_IOC_SETVERSION, BTRFS_IOC_SUBVOL_CREATE, FS_IOC_ENABLE_VERITY
+        for number in [0x4008_6602, 0x401c_5820, 0x4008_6604, 0x5000_940e, 0x4080_6685, 0] {
+            assert_eq!(request(number), REFUSE, "{number:#x}");
+        }
+        // TCGETS, TIOCGPTN, FIONREAD, FIOCLEX, SIOCGIFCONF, FS_IOC_GETFLAGS
+        for number in [0x5401, 0x8004_5430, 0x541b, 0x5451, 0x8912, 0x8008_6601] {
+            assert_eq!(request(number), ALLOW, "{number:#x}");
+        }
+        assert_eq!(request(i::TIOCSTI.into()), REFUSE);
     }
 
     #[test]

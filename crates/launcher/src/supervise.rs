@@ -55,6 +55,7 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
         sys::prctl(p::PR_SET_CHILD_SUBREAPER, 1).or_fail("supervisor", "cannot adopt orphans")?;
         // SECURITY: the command runs as the same user; it may not trace or read this process.
         sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
+        command.follow = Some(sys::getpid());
         let child = execute_beside(command)?;
         return Ok(Outer { child, ending: None, signals, caller });
     }
