@@ -21,6 +21,7 @@ pub(crate) fn run(act: Act) -> Result<(), String> {
     settle(&workspace.root, MANUAL, read(&files, MANUAL).unwrap_or_default(), &manual, act, &mut differing)?;
     let guarantees = read(&files, GUARANTEES)?;
     let wanted = with_part(guarantees, "open", &open_effects(read(&files, TABLE)?, read(&files, REASONS)?))?;
+    let wanted = with_part(&wanted, "strengths", &strengths(&files)?)?;
     settle(&workspace.root, GUARANTEES, guarantees, &wanted, act, &mut differing)?;
     if differing.is_empty() {
         Ok(())
@@ -74,6 +75,50 @@ fn with_part(text: &str, name: &str, part: &str) -> Result<String, String> {
     Ok(format!("{before}{begin}{part}{end}{after}"))
 }
 
+/// The mechanisms and modes of which a golden file shows what is stated.
+const SHOWN: [(&str, &str); 6] = [
+    ("linux_namespace", "workspace-write"),
+    ("linux_namespace", "read-only"),
+    ("linux_bwrap", "workspace-write"),
+    ("linux_bwrap", "read-only"),
+    ("linux_landlock", "workspace-write"),
+    ("linux_landlock", "read-only"),
+];
+
+/// Every promise with its strength and layers, from lines such as `network: not-asked unverified []`.
+fn strengths(files: &[File]) -> Result<String, String> {
+    let mut text = String::from("| guarantee |");
+    for (mechanism, mode) in SHOWN {
+        text.push_str(&format!(" {mechanism}, {mode} |"));
+    }
+    text.push_str(&format!("\n|---|{}\n", "---|".repeat(SHOWN.len())));
+    let mut columns = Vec::new();
+    for (mechanism, mode) in SHOWN {
+        columns.push(read(files, &format!("crates/providers/src/{mechanism}/golden/{mode}.txt"))?);
+    }
+    for (guarantee, _) in columns.iter().take(1).flat_map(|first| stated(first)) {
+        text.push_str(&format!("| {guarantee} |"));
+        for column in &columns {
+            let cell = stated(column).find(|(name, _)| *name == guarantee).map_or("", |(_, cell)| cell);
+            let (strength, layers) = cell.split_once(" [").unwrap_or((cell, ""));
+            let strength = strength.split(' ').next().unwrap_or_default();
+            match layers.trim_end_matches(']') {
+                "" => text.push_str(&format!(" {strength} |")),
+                layers => text.push_str(&format!(" {strength}: {} |", layers.replace(' ', ", "))),
+            }
+        }
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn stated(golden: &str) -> impl Iterator<Item = (&str, &str)> {
+    golden
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .filter(|(_, cell)| cell.ends_with(']') && cell.contains(" ["))
+}
+
 /// Every attempt that the effects table leaves open, with where and why.
 fn open_effects(table: &str, reasons: &str) -> String {
     let mut text = String::from("| attempt | namespace | bwrap | landlock | why |\n|---|---|---|---|---|\n");
@@ -118,6 +163,21 @@ mod tests {
         let text = "a\n<!-- generated: x -->\nold\n<!-- end -->\nb\n";
         assert_eq!(with_part(text, "x", "new\n").unwrap(), "a\n<!-- generated: x -->\nnew\n<!-- end -->\nb\n");
         assert!(with_part(text, "y", "").is_err());
+    }
+
+    #[test]
+    fn strengths_come_from_golden_files() {
+        let golden =
+            "--wall\n\ntemp: None\nnetwork: not-asked unverified []\nprivilege: enforced verified [hygiene seccomp]\n";
+        let files = SHOWN.map(|(mechanism, mode)| File {
+            path: format!("crates/providers/src/{mechanism}/golden/{mode}.txt"),
+            text: golden.to_owned(),
+        });
+        let text = strengths(&files).unwrap();
+        let cells = " enforced: hygiene, seccomp |".repeat(SHOWN.len());
+        assert_eq!(text.lines().nth(3), Some(format!("| privilege |{cells}").as_str()));
+        assert_eq!(text.lines().count(), 4);
+        assert!(strengths(&files[1..]).is_err());
     }
 
     #[test]

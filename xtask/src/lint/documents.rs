@@ -121,7 +121,8 @@ fn headings(text: &str) -> BTreeSet<String> {
 const WITH_TESTS: [&str; 2] = ["docs/past-escapes.md", "SECURITY.md"];
 const COLUMN: &str = "Test";
 
-/// Everything that a document may call a test: functions, and rows of the effects table.
+/// Everything that a document may call a test: functions, rows of the effects table, and names that the conformance tests
+/// give to their trials.
 fn claims(files: &[File], sources: &[Source]) -> BTreeSet<String> {
     let mut claims = BTreeSet::new();
     for source in sources {
@@ -133,6 +134,14 @@ fn claims(files: &[File], sources: &[Source]) -> BTreeSet<String> {
     let table = files.iter().find(|file| file.path == "crates/conformance/src/expectations.txt");
     let rows = table.map_or("", |table| &table.text).lines().filter(|line| !line.starts_with('#'));
     claims.extend(rows.filter_map(|line| line.split(" | ").next()).map(|id| id.trim().to_owned()));
+    for file in files.iter().filter(|file| file.path.starts_with("crates/conformance/tests/")) {
+        // What stands between quotes: every second piece.
+        for text in file.text.split('"').skip(1).step_by(2) {
+            // A masked run is called after what it has to do without.
+            claims.insert(format!("without-{text}"));
+            claims.extend(text.rsplit('/').next().map(str::to_owned));
+        }
+    }
     claims
 }
 
@@ -199,10 +208,13 @@ mod tests {
     #[test]
     fn a_named_test_exists_and_a_missing_one_has_a_reason() {
         let claims = claims(
-            &[file("crates/conformance/src/expectations.txt", "# x\npath-create    | changed\n")],
+            &[
+                file("crates/conformance/src/expectations.txt", "# x\npath-create    | changed\n"),
+                file("crates/conformance/tests/masked.rs", "mask(\"landlock\"), (\"{x}/changes-nothing\")"),
+            ],
             &[source("crates/cli/tests/a.rs", "fn daemon_ends() {}\nfn f() {}")],
         );
-        let table = "| Hole | Test |\n|---|---|\n| a | `path-create`, `daemon-ends` |\n| b | none: cannot be |\n| c | |\n| d | `gone` |\n";
+        let table = "| Hole | Test |\n|---|---|\n| a | `path-create`, `daemon-ends`, `without-landlock`, `changes-nothing` |\n| b | none: cannot be |\n| c | |\n| d | `gone` |\n";
         assert_eq!(
             said(named_tests(&[file("SECURITY.md", table)], &claims)),
             ["5: a row without a test, and without `none: REASON`", "6: no test is called `gone`"]
