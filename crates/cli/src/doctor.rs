@@ -91,8 +91,10 @@ fn render_mode(out: &mut String, mode: &ModeDiagnosis, before: &[ModeDiagnosis])
         None => "nothing can confine a command here, so nothing is run".to_owned(),
     };
     push(out, &format!("\nmode {}: {chosen}", mode.mode));
-    for finding in &mode.backends {
-        render_finding(out, finding, before);
+    for (position, finding) in mode.backends.iter().enumerate() {
+        let earlier = before.iter().flat_map(|mode| &mode.backends).chain(&mode.backends[..position]);
+        let told: Vec<_> = earlier.flat_map(|finding| &finding.facts).collect();
+        render_finding(out, finding, &told);
     }
     let Some(report) = mode.chosen_report() else { return };
     let same = before.iter().find(|other| {
@@ -108,7 +110,8 @@ fn render_mode(out: &mut String, mode: &ModeDiagnosis, before: &[ModeDiagnosis])
     }
 }
 
-fn render_finding(out: &mut String, finding: &Finding, before: &[ModeDiagnosis]) {
+/// Tells of one mechanism; facts that were `told` before are not repeated.
+fn render_finding(out: &mut String, finding: &Finding, told: &[(&String, &String)]) {
     let name = finding.backend.provider_name();
     if finding.usable {
         let report = finding.report.as_ref();
@@ -120,8 +123,7 @@ fn render_finding(out: &mut String, finding: &Finding, before: &[ModeDiagnosis])
     if let Some(remedy) = &finding.remedy {
         push(out, &format!("  {:<16} what helps: {remedy}", ""));
     }
-    let told = before.iter().flat_map(|mode| &mode.backends).any(|other| other.facts == finding.facts);
-    for (fact, value) in finding.facts.iter().filter(|_| !told) {
+    for (fact, value) in finding.facts.iter().filter(|fact| !told.contains(fact)) {
         push(out, &format!("  {:<16} {fact}: {value}", ""));
     }
 }

@@ -181,17 +181,13 @@ fn render_mode(report: &EnforcementReport) -> String {
     push(&mut out, "promises:");
     for line in report.guarantees() {
         let kept = match line.strength {
-            Strength::Enforced => "kept",
-            Strength::Partial => "kept in part",
-            Strength::None => "NOT kept",
-            Strength::NotAsked => "not asked for",
+            Strength::Enforced => line.guarantee.describe(),
+            Strength::Partial => "kept in part:",
+            Strength::None => "NOT kept:",
+            Strength::NotAsked => "not asked for:",
         };
-        push(&mut out, &format!("  {:<19} {kept}: {}", line.guarantee.as_str(), line.guarantee.describe()));
-        if line.strength != Strength::Enforced {
-            for note in &line.notes {
-                push(&mut out, &format!("  {:<19}   {note}", ""));
-            }
-        }
+        let told = if line.strength == Strength::Enforced { "" } else { &line.notes.join(" ") };
+        push(&mut out, &format!("  {:<19} {kept} {told}", line.guarantee.as_str()));
     }
     for note in &facts.notes {
         push(&mut out, &format!("note: {note}"));

@@ -70,7 +70,7 @@ fn act(command: &Command) -> u8 {
 
 fn with_provider(json: bool, task: impl FnOnce(&LocalProvider, &Surroundings) -> u8) -> u8 {
     match LocalProvider::new(ProviderConfig::default()) {
-        Ok(provider) => task(&provider, &Surroundings::look(&[])),
+        Ok(provider) => task(&provider, &Surroundings::look()),
         Err(error) => {
             voice::complain(&error, Form::of(json));
             voice::exit_status(&error)

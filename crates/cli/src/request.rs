@@ -1,8 +1,8 @@
-//! From words to a request: every word of the command line is checked here, before anything is looked up,
-//! prepared or started.
+//! From words to a request: every word of the command line is checked here, before anything is prepared or started.
 
 use crate::arguments::PolicyOptions;
 use crate::surroundings::Surroundings;
+use pinfold_policy::quote::quote;
 use pinfold_policy::{
     ConfinedMode, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, UnknownWord, validate_command,
 };
@@ -45,9 +45,21 @@ impl Request {
             policy: policy(mode, options.workspace.as_ref(), &options.writable, around)?,
             backend,
             require,
-            cwd: options.cwd.as_ref().map(|cwd| around.absolute("--cwd", Path::new(cwd))).transpose()?,
+            cwd: options.cwd.as_ref().map(|cwd| working_directory(Path::new(cwd), around)).transpose()?,
         })
     }
+}
+
+/// Makes a working directory absolute, and looks whether it is one: a word that cannot be right is an error of the
+/// caller. The launcher decides in the end.
+fn working_directory(path: &Path, around: &Surroundings) -> Result<PathBuf, SandboxError> {
+    let path = around.absolute("--cwd", path)?;
+    let problem = match std::fs::metadata(&path) {
+        Ok(found) if found.is_dir() => return Ok(path),
+        Ok(_) => "is not a directory".to_owned(),
+        Err(error) => format!("cannot be entered: {error}"),
+    };
+    Err(SandboxError::InvalidPolicy { detail: format!("the working directory {} {problem}", quote(&path)) })
 }
 
 /// Puts a policy together; without a named workspace the current directory serves.
@@ -90,10 +102,7 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, SandboxError> {
     const LONGEST: f64 = 1e9;
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= LONGEST);
     seconds.map(Duration::from_secs_f64).filter(|limit| !limit.is_zero()).ok_or_else(|| SandboxError::InvalidPolicy {
-        detail: format!(
-            "--timeout {} is not a number of seconds above 0, such as 90 or 0.5",
-            pinfold_policy::quote::quote(text)
-        ),
+        detail: format!("--timeout {} is not a number of seconds above 0, such as 90 or 0.5", quote(text)),
     })
 }
 

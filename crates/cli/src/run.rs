@@ -6,11 +6,12 @@ use crate::report_file::ReportFile;
 use crate::request::Request;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
+use crate::voice::{Form, complain, exit_status, hint, one_line, say, say_json};
 use pinfold_policy::{
     Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence, quote::quote,
 };
 use pinfold_providers::{CallOptions, LocalProvider, RunOptions, Stream};
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -64,7 +65,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         }
     };
     let status = watch.exit_status().unwrap_or(status);
-    speak(&outcome, mode, form, report.is_some());
+    speak(&outcome, arguments, mode, form);
     let written = report.is_none_or(|report| {
         let line = match &outcome {
             Ok(outcome) => one_line(outcome),
@@ -152,36 +153,43 @@ fn lead_to_the_same_place(one: &impl AsFd, other: &impl AsFd) -> bool {
 }
 
 /// Says what is worth saying, and with `--json` the object.
-fn speak(outcome: &Result<Outcome, SandboxError>, mode: SandboxMode, form: Form, reported: bool) {
+fn speak(outcome: &Result<Outcome, SandboxError>, arguments: &Run, mode: SandboxMode, form: Form) {
     match outcome {
         Err(error) => complain(error, form),
         Ok(outcome) if form == Form::Json => say_json(outcome),
         Ok(outcome) => {
-            if let Some(line) = remark(outcome, mode, reported && !std::io::stderr().is_terminal()) {
+            // A program that reads the report need not be told a second time.
+            let reported = arguments.report.is_some() && !std::io::stderr().is_terminal();
+            for line in remarks(outcome, &arguments.argv, mode, reported) {
                 say(&line);
             }
         }
     }
 }
 
-/// Returns the one line that a person needs after a call that did not go well; `reported` says that a program
-/// reads the outcome elsewhere and nobody looks here.
-fn remark(outcome: &Outcome, mode: SandboxMode, reported: bool) -> Option<String> {
+/// Returns what a person needs to know of a call that did not go well: a hint about a refusal is one line, and
+/// none if it is `reported` to a program.
+fn remarks(outcome: &Outcome, argv: &[OsString], mode: SandboxMode, reported: bool) -> Vec<String> {
     match outcome.ending() {
-        Ending::NotStarted { code, detail } => Some(format!("error[{code}]: {detail}; {}", next_step(*code))),
-        Ending::TimedOut { after_ms, .. } => {
-            Some(format!("the time limit of {after_ms} ms passed; the command was ended"))
+        Ending::NotStarted { code, detail } => {
+            vec![format!("error[{code}]: {detail}"), format!("hint: {}", next_step(*code, argv))]
         }
-        Ending::Exited { code } if *code != 0 && !reported => denial_hint(outcome.denials(), mode),
-        _ => None,
+        Ending::TimedOut { after_ms, .. } => {
+            vec![format!("the time limit of {after_ms} ms passed; the command was ended")]
+        }
+        Ending::Exited { code } if *code != 0 && !reported => {
+            denial_hint(outcome.denials(), mode).into_iter().collect()
+        }
+        _ => Vec::new(),
     }
 }
 
-fn next_step(code: ErrorCode) -> &'static str {
+fn next_step(code: ErrorCode, argv: &[OsString]) -> String {
+    let program = argv.first().cloned().unwrap_or_default();
     match code {
-        ErrorCode::CommandNotFound => "check the spelling and PATH",
-        ErrorCode::CommandNotExecutable => "look at the file: ls -l",
-        _ => "see what works on this host: pinfold doctor",
+        ErrorCode::CommandNotFound => hint(&SandboxError::CommandNotFound { program }),
+        ErrorCode::CommandNotExecutable => hint(&SandboxError::CommandNotExecutable { program, reason: String::new() }),
+        _ => "see what works on this host: pinfold doctor".to_owned(),
     }
 }
 
@@ -230,22 +238,22 @@ mod tests {
     fn a_denial_has_one_line_and_quotes_the_command_s_words() {
         let outcome = failed(vec![Denial::inferred("touch: '/etc/x': Read-only file system\u{1b}[2J")]);
         assert_eq!(
-            remark(&outcome, SandboxMode::WorkspaceWrite, false).unwrap(),
-            "write refused under workspace-write (inferred from its message): \
-             \"touch: '/etc/x': Read-only file system\\x1b[2J\"; to allow a directory: --writable DIR"
+            remarks(&outcome, &[], SandboxMode::WorkspaceWrite, false),
+            ["write refused under workspace-write (inferred from its message): \
+              \"touch: '/etc/x': Read-only file system\\x1b[2J\"; to allow a directory: --writable DIR"]
         );
     }
 
     #[test]
     fn success_and_ordinary_failure_are_silent() {
         let done = Outcome::new(Ending::Exited { code: 0 }, vec![], StatusEvidence::Channel, None, 1);
-        assert_eq!(remark(&done, SandboxMode::ReadOnly, false), None);
-        assert_eq!(remark(&failed(vec![]), SandboxMode::ReadOnly, false), None);
+        assert!(remarks(&done, &[], SandboxMode::ReadOnly, false).is_empty());
+        assert!(remarks(&failed(vec![]), &[], SandboxMode::ReadOnly, false).is_empty());
     }
 
     #[test]
     fn a_program_that_reads_the_report_is_not_told_twice() {
         let outcome = failed(vec![Denial::inferred("x: Permission denied")]);
-        assert_eq!(remark(&outcome, SandboxMode::ReadOnly, true), None);
+        assert!(remarks(&outcome, &[], SandboxMode::ReadOnly, true).is_empty());
     }
 }

@@ -12,18 +12,18 @@ pub(crate) struct Surroundings {
     pub(crate) current: Result<PathBuf, String>,
     /// The home directory, if known.
     pub(crate) home: Option<PathBuf>,
-    /// Directories that hold our programs and our state.
+    /// Directories that hold our programs.
     pub(crate) own: Vec<PathBuf>,
 }
 
 impl Surroundings {
-    /// Looks around. `state` are the directories where providers keep what the command must not touch.
-    pub(crate) fn look(state: &[PathBuf]) -> Self {
+    /// Looks around. State of the providers is not looked for: they refuse to open it whoever asks.
+    pub(crate) fn look() -> Self {
         let programs = std::env::current_exe().ok().and_then(|exe| Some(physical(&exe).parent()?.to_owned()));
         Self {
             current: std::env::current_dir().map_err(|error| error.to_string()),
             home: std::env::home_dir().filter(|home| home.is_absolute()).map(|home| physical(&home)),
-            own: programs.into_iter().chain(state.iter().map(|path| physical(path))).collect(),
+            own: programs.into_iter().collect(),
         }
     }
 
@@ -171,7 +171,7 @@ mod tests {
         Surroundings {
             current: Ok(current.into()),
             home: Some("/home/ann".into()),
-            own: vec!["/work/pin/target/debug".into(), "/data/state".into()],
+            own: vec!["/work/pin/target/debug".into(), "/data/bin".into()],
         }
     }
 
@@ -216,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_our_programs_or_state_is_refused() {
-        for current in ["/work", "/work/pin", "/work/pin/target/debug", "/data", "/data/state"] {
+    fn what_holds_our_programs_is_refused() {
+        for current in ["/work", "/work/pin", "/work/pin/target/debug", "/data", "/data/bin"] {
             assert!(refusal(current).contains("holds pinfold's own files in"), "{current}");
         }
         assert!(standing("/work/pin/target/debug/sub").default_workspace().is_ok());

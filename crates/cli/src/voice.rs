@@ -79,7 +79,7 @@ pub(crate) fn exit_status(error: &SandboxError) -> u8 {
 }
 
 /// Returns one sentence that ends in something to run.
-fn hint(error: &SandboxError) -> String {
+pub(crate) fn hint(error: &SandboxError) -> String {
     match error {
         SandboxError::Unavailable { mode, .. } => {
             format!("see what this host lacks and what to do: pinfold doctor --mode {mode}")
@@ -119,7 +119,7 @@ fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem) -> String {
         RootProblem::NotDirectory => format!("name the directory that holds it: {option}=\"$(dirname -- {word})\""),
         RootProblem::Symlink => format!("name the directory it leads to: {option}=\"$(readlink -f -- {word})\""),
         RootProblem::Changed | RootProblem::Unreadable(_) => {
-            format!("look at it and at what holds it: ls -ld -- {word}")
+            format!("choose another directory, or look at this one: ls -ld -- {word}")
         }
         RootProblem::Relative | RootProblem::NulByte => {
             "name another directory: pinfold run --workspace DIR -- COMMAND".to_owned()

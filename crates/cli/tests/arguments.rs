@@ -91,8 +91,12 @@ fn a_further_root_that_is_no_plain_directory_is_refused_by_name() {
 #[test]
 fn a_working_directory_that_is_missing_is_refused() {
     let scene = Scene::new();
-    let answer = scene.run(["run", "--cwd", "none", "--", "true"]);
-    assert!(matches!(answer.status, Some(2 | 125)) && answer.err.contains("none"), "{answer:?}");
+    std::fs::write(scene.path("workspace/file"), "").unwrap();
+    for (cwd, words) in
+        [("none", "workspace/none\" cannot be entered"), ("file", "workspace/file\" is not a directory")]
+    {
+        scene.run(["run", "--cwd", cwd, "--", "true"]).assert_refused(2, "SANDBOX_INVALID_POLICY", words);
+    }
 }
 
 #[test]
