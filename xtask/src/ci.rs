@@ -83,9 +83,12 @@ impl Run {
             &["--workspace", "--exclude", "pinfold-conformance"],
             Ignored::Some,
         );
-        match test_programs(&self.workspace) {
+        match test_programs(&self.workspace, "pinfold-conformance") {
             Err(why) => self.broken.push(format!("conformance: {why}")),
             Ok(programs) => self.conformance(&programs),
+        }
+        if is_root() {
+            self.as_ordinary_user();
         }
     }
 
@@ -93,20 +96,23 @@ impl Run {
         let (masked, open): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.name.contains("mask"));
         self.programs("conformance", &open, None);
         self.programs("conformance on older kernels, by masking", &masked, None);
-        if !is_root() {
-            return;
-        }
-        // As root the suites above also start confined runs as the ordinary user; here all of it is that user's, from the
-        // fixture to the judge.
-        match readable_copy(&self.workspace.debug(), programs) {
+    }
+
+    /// As root the suites above also start confined runs as the ordinary user; here all of it is that user's, from the
+    /// fixture to the judge. The command line's tests are bound to where they were built, and so to root.
+    fn as_ordinary_user(&mut self) {
+        let name = format!("security suites, all as uid {ORDINARY_USER}");
+        let built = ["pinfold-conformance", "pinfold-providers"].map(|package| test_programs(&self.workspace, package));
+        let built = built.into_iter().collect::<Result<Vec<_>, _>>().map(|lists| lists.into_iter().flatten().collect());
+        match built.and_then(|programs: Vec<_>| readable_copy(&self.workspace.debug(), &programs)) {
             Ok((folder, copies)) => {
                 let copies: Vec<&TestProgram> = copies.iter().collect();
-                self.programs(&format!("conformance, all as uid {ORDINARY_USER}"), &copies, Some(&folder));
+                self.programs(&name, &copies, Some(&folder));
                 if let Err(error) = std::fs::remove_dir_all(&folder) {
                     self.broken.push(format!("cannot remove {}: {error}", folder.display()));
                 }
             }
-            Err(why) => self.broken.push(format!("conformance as uid {ORDINARY_USER}: {why}")),
+            Err(why) => self.broken.push(format!("{name}: {why}")),
         }
     }
 
@@ -168,7 +174,7 @@ impl Run {
         for program in programs {
             let mut command = match folder {
                 None => self.command(&program.path),
-                Some(folder) => self.as_ordinary_user(program, folder),
+                Some(folder) => self.ordinary_users(program, folder),
             };
             println!("{}:", program.name);
             let (counted, result) = step::execute(&mut command, 30 * MINUTE);
@@ -182,12 +188,16 @@ impl Run {
     }
 
     /// The command of a test program that is the ordinary user's in everything that it inherits.
-    fn as_ordinary_user(&self, program: &TestProgram, folder: &Path) -> Command {
+    fn ordinary_users(&self, program: &TestProgram, folder: &Path) -> Command {
         let home = folder.join(HOME);
         let mut command = self.command("setpriv");
         command.args(["--reuid", ORDINARY_USER, "--regid", ORDINARY_USER, "--clear-groups", "--"]);
         command.arg(&program.path).current_dir(&home);
-        command.env("PINFOLD_BIN_DIR", folder).env("PINFOLD_TEST_BASE", &home).env("HOME", &home);
+        command
+            .env("PINFOLD_BIN_DIR", folder)
+            .env("PINFOLD_TEST_BASE", &home)
+            .env("PINFOLD_TEST_DIR", &home)
+            .env("HOME", &home);
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         for name in ["XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "TMPDIR"] {
             command.env_remove(name);
@@ -239,10 +249,10 @@ struct TestProgram {
     path: PathBuf,
 }
 
-/// Builds the conformance tests and asks Cargo what they are called.
-fn test_programs(workspace: &Workspace) -> Result<Vec<TestProgram>, String> {
+/// Builds the integration tests of a package and asks Cargo what they are called.
+fn test_programs(workspace: &Workspace, package: &str) -> Result<Vec<TestProgram>, String> {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "-p", "pinfold-conformance", "--tests", "--no-run", "--message-format", "json"]);
+    cargo.args(["test", "-p", package, "--tests", "--no-run", "--message-format", "json"]);
     let messages = output(cargo.current_dir(&workspace.root))?;
     let mut programs = Vec::new();
     for message in messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
