@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::landlock;
 use crate::seccomp;
-use crate::spec::{Choice, Plan, Wall};
+use crate::spec::{Choice, Network, Plan, Wall};
 use crate::status::{Line, Status};
 use crate::streams::Pumps;
 use crate::sys::{self, Signals, Stat, Text, Vector};
@@ -125,7 +125,12 @@ impl Command {
         // 7. Every wall stands.
         let mut line = Line::new();
         line.text("confined landlock=").number(abi.into()).text(" namespaces=");
-        line.text(if plan.wall == Wall::Namespace { "user,mount,pid,ipc,uts" } else { "none" }).text(" seccomp=1");
+        line.text(match (plan.wall, plan.network) {
+            (Wall::Landlock, _) => "none",
+            (Wall::Namespace, Network::Open) => "user,mount,pid,ipc,uts",
+            (Wall::Namespace, _) => "user,mount,pid,ipc,uts,net",
+        });
+        line.text(" seccomp=1");
         self.status.send(&mut line);
         Ok(())
     }
@@ -180,7 +185,7 @@ impl Command {
         for choice in self.plan.choices() {
             match choice {
                 Choice::Set(text) => value = text.to_bytes().strip_prefix(b"PATH=").or(value),
-                Choice::Unset(name) if name == c"PATH" => value = None,
+                Choice::Unset(pattern) if matches(pattern.to_bytes(), b"PATH") => value = None,
                 _ => {}
             }
         }
@@ -215,16 +220,43 @@ fn environment(plan: &Plan) -> Result<Vector, Errno> {
     if count == 0 {
         return Ok(Vector::of_stack(plan.environment));
     }
-    let name = |text: &CStr, of: &CStr| {
-        let (text, of) = (text.to_bytes(), of.to_bytes());
-        let length = of.iter().position(|byte| *byte == b'=').unwrap_or(of.len());
-        text.get(..length) == of.get(..length) && text.get(length).is_none_or(|byte| *byte == b'=')
+    let replaced = |text: &CStr| {
+        let name = text.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        changes().any(|choice| match choice {
+            Choice::Set(by) => by.to_bytes().strip_prefix(name).is_some_and(|rest| rest.starts_with(b"=")),
+            Choice::Unset(pattern) => matches(pattern.to_bytes(), name),
+            _ => false,
+        })
     };
-    let replaced =
-        |text: &CStr| changes().any(|choice| matches!(choice, Choice::Set(by) | Choice::Unset(by) if name(text, by)));
     let kept = plan.environment.iter().copied().filter(|text| !replaced(text.as_cstr()));
     let set = changes().filter_map(|choice| if let Choice::Set(text) = choice { Some(Text::from(text)) } else { None });
     Vector::collect(kept.chain(set), plan.environment.len() + count)
+}
+
+/// True if the whole name fits the pattern, in which `*` stands for any bytes. Letters fit in either case, because names of
+/// variables that hold secrets come in both.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    // After the last star that was met, one more byte of the name goes to it whenever the rest does not fit.
+    let (mut at, mut in_name, mut star) = (0, 0, None);
+    loop {
+        match (pattern.get(at), name.get(in_name)) {
+            (Some(b'*'), _) => {
+                star = Some((at, in_name));
+                at += 1;
+            }
+            (Some(want), Some(have)) if want.eq_ignore_ascii_case(have) => {
+                at += 1;
+                in_name += 1;
+            }
+            (None, None) => return true,
+            _ => {
+                let Some((star_at, taken)) = star.filter(|(_, taken)| *taken < name.len()) else { return false };
+                star = Some((star_at, taken + 1));
+                at = star_at + 1;
+                in_name = taken + 1;
+            }
+        }
+    }
 }
 
 /// Returns the value of an environment variable.
@@ -271,4 +303,28 @@ pub(crate) fn execute_in_path(command: &'static [Text], path: &[u8], environment
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_bytes_and_letters_for_both_cases() {
+        for (pattern, name) in [
+            ("TOKEN", "TOKEN"),
+            ("*TOKEN*", "GH_TOKEN"),
+            ("*token*", "MY_TOKENS"),
+            ("*_PAT", "A_PAT_PAT"),
+            ("AWS_*", "AWS_"),
+            ("*", ""),
+            ("*A*B*", "xAyAzBw"),
+        ] {
+            assert!(matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
+        }
+        for (pattern, name) in [("TOKEN", "TOKENS"), ("*_PAT", "PATH"), ("AWS_*", "XAWS_A"), ("", "A"), ("*A*B*", "BA")]
+        {
+            assert!(!matches(pattern.as_bytes(), name.as_bytes()), "{pattern} {name}");
+        }
+    }
 }

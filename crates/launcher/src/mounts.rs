@@ -61,6 +61,14 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     sys::restrict_mount(sys::CWD, c"/", true, sealed)
         .or_fail("mount-read-only", "cannot make the file system read-only")?;
 
+    // What stays visible below a hollow directory is cloned as it is now: read-only.
+    let kept = sys::allocate_zeroed::<i32>(plan.kept_paths().count()).or_fail("mount-cover", "no memory")?;
+    for (tree, path) in kept.iter_mut().zip(plan.kept_paths()) {
+        *tree = sys::clone_tree(sys::CWD, path, true)
+            .or_fail("mount-cover", "cannot keep")
+            .map_err(|failure| failure.of(path))?;
+    }
+
     // Modes below are meant literally.
     let umask = sys::set_umask(0);
     for path in plan.private_directories() {
@@ -68,16 +76,73 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
             .or_fail("mount-private", "cannot mount a private directory over")
             .map_err(|failure| failure.of(path))?;
     }
-    build_devices(plan, &devices)?;
+    let void = build_devices(plan, &devices)?;
     // A read-only procfs has neither /proc/sys nor anything else that user id 0 could write; it shows our PID
     // namespace only. The kernel refuses it where the host's /proc is partly hidden.
     sys::mount(c"proc", c"/proc", g::MS_RDONLY | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"")
         .or_fail("mount-proc", "cannot mount /proc")?;
     sys::set_umask(0o022);
+    for path in plan.hollow_directories() {
+        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"mode=755")
+            .or_fail("mount-cover", "cannot hollow out")
+            .map_err(|failure| failure.of(path))?;
+    }
+    for (tree, path) in kept.iter().zip(plan.kept_paths()) {
+        keep(*tree, path).map_err(|failure| failure.of(path))?;
+    }
+    for path in plan.hollow_directories() {
+        sys::restrict_mount(sys::CWD, path, false, MOUNT_ATTR_RDONLY)
+            .or_fail("mount-cover", "cannot seal")
+            .map_err(|failure| failure.of(path))?;
+    }
     for (tree, root) in trees.iter().zip(plan.writable_roots()) {
         attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
     }
+    for path in plan.covered_paths() {
+        void.cover(path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
+    }
     sys::set_umask(umask);
+    Ok(())
+}
+
+/// An empty directory and an empty file that nobody may open.
+struct Void {
+    directory: i32,
+    file: i32,
+}
+
+impl Void {
+    /// Makes both below `/dev/pts`, where the terminals' own file system hides them.
+    fn make() -> Result<Self, Errno> {
+        sys::make_directory(c"/dev/pts/void", 0)?;
+        let directory = sys::open(sys::CWD, c"/dev/pts/void", g::O_PATH | g::O_DIRECTORY, 0)?;
+        sys::close(sys::open(sys::CWD, c"/dev/pts/none", g::O_CREAT | g::O_EXCL | g::O_WRONLY, 0)?);
+        let file = sys::open(sys::CWD, c"/dev/pts/none", g::O_PATH, 0)?;
+        Ok(Self { directory, file })
+    }
+
+    /// Puts the one or the other over a path. What is not there inside (any more) needs no cover.
+    fn cover(&self, path: &CStr) -> Result<(), Errno> {
+        let target = match sys::open(sys::CWD, path, g::O_PATH | g::O_NOFOLLOW, 0) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            other => other?,
+        };
+        let empty = if sys::fstat(target)?.is(g::S_IFDIR) { self.directory } else { self.file };
+        let tree = sys::clone_tree(empty, c"", false)?;
+        sys::restrict_mount(tree, c"", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)?;
+        sys::attach_tree(tree, target)?;
+        sys::close(target);
+        Ok(())
+    }
+}
+
+/// Attaches a kept tree at its path, which is made inside the hollow directory.
+fn keep(tree: i32, path: &'static CStr) -> Result<(), Failure> {
+    let is_directory = sys::fstat(tree).or_fail("mount-cover", "cannot examine")?.is(g::S_IFDIR);
+    make_path(path, is_directory)?;
+    let target = sys::open(sys::CWD, path, g::O_PATH | g::O_NOFOLLOW, 0).or_fail("mount-cover", "cannot keep")?;
+    sys::attach_tree(tree, target).or_fail("mount-cover", "cannot keep")?;
+    sys::close(target);
     Ok(())
 }
 
@@ -114,7 +179,7 @@ fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
         }
         // The only writable places by now are the private directories and roots attached before.
         Err(Errno::NOENT) => {
-            make_path(root.path)?;
+            make_path(root.path, true)?;
             open().or_fail("mount-root", "cannot open the writable root inside")?
         }
         Err(errno) => return Err(errno).or_fail("mount-root", "cannot open the writable root inside"),
@@ -124,8 +189,8 @@ fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes a directory and those above it.
-fn make_path(path: &'static CStr) -> Result<(), Failure> {
+/// Makes a directory, or an empty file, and the directories above it.
+fn make_path(path: &'static CStr, is_directory: bool) -> Result<(), Failure> {
     let mut buffer = [0_u8; g::PATH_MAX as usize];
     let bytes = path.to_bytes();
     if bytes.len() >= buffer.len() {
@@ -138,15 +203,20 @@ fn make_path(path: &'static CStr) -> Result<(), Failure> {
         buffer[..end].copy_from_slice(&bytes[..end]);
         buffer[end] = 0;
         let prefix = CStr::from_bytes_until_nul(&buffer).map_err(|_| Failure::new("mount-root", "not a path"))?;
-        match sys::make_directory(prefix, 0o755) {
+        let made = if end < bytes.len() || is_directory {
+            sys::make_directory(prefix, 0o755)
+        } else {
+            sys::open(sys::CWD, prefix, g::O_CREAT | g::O_RDONLY | g::O_NOFOLLOW, 0o444).map(sys::close)
+        };
+        match made {
             Ok(()) | Err(Errno::EXIST | Errno::ROFS) => {}
-            Err(errno) => return Err(errno).or_fail("mount-root", "cannot make the way to the writable root"),
+            Err(errno) => return Err(errno).or_fail("mount-root", "cannot make the way to it"),
         }
     }
     Ok(())
 }
 
-fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<(), Failure> {
+fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<Void, Failure> {
     let build = || {
         sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
         for (tree, path) in devices.iter().zip(DEVICES) {
@@ -158,13 +228,14 @@ fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<(), Fail
         }
         sys::make_directory(c"/dev/pts", 0o755)?;
         sys::make_directory(c"/dev/shm", 0o1777)?;
+        let void = if plan.covered_paths().next().is_some() { Void::make()? } else { Void { directory: -1, file: -1 } };
         // A device takes writes on a read-only mount, but its mode and owner do not change there.
         sys::restrict_mount(sys::CWD, c"/dev", true, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
         sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;
         if plan.shm {
             sys::mount(c"tmpfs", c"/dev/shm", g::MS_NOSUID | g::MS_NODEV, c"mode=1777")?;
         }
-        Ok(())
+        Ok(void)
     };
     build().or_fail("mount-dev", "cannot build /dev")
 }

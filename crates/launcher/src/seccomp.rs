@@ -7,7 +7,7 @@
 use linux_raw_sys::{general as g, ioctl as i, net as n};
 
 use crate::failure::{Context, Failure};
-use crate::spec::Plan;
+use crate::spec::{Network, Plan};
 use crate::sys::{self, Instruction};
 
 /// Refused with EPERM whatever the arguments.
@@ -119,6 +119,9 @@ const OPEN_IOCTLS: &[u32] = &[
 /// Address families of socket(2) that stay open; every other is refused with EPERM.
 const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET];
 
+/// Those that stay open where the network is off.
+const LOCAL_FAMILIES: &[u32] = &[n::AF_UNIX];
+
 /// Flags of clone(2) and unshare(2) that make a new namespace.
 const NEW_NAMESPACES: u32 = g::CLONE_NEWNS
     | g::CLONE_NEWCGROUP
@@ -161,6 +164,13 @@ const JUMP_BITS: u16 = 0x45;
 const KEEP_BITS: u16 = 0x54; // AND
 const RETURN: u16 = 0x06;
 
+/// What a plan refuses beyond the tables that always hold.
+#[derive(Clone, Copy)]
+struct Refused {
+    metadata: bool,
+    network: bool,
+}
+
 /// What is done with a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -185,6 +195,7 @@ enum Verdict {
 enum List {
     Ioctls,
     Families,
+    LocalFamilies,
 }
 
 impl List {
@@ -192,17 +203,20 @@ impl List {
         match self {
             Self::Ioctls => DENIED_IOCTLS,
             Self::Families => FAMILIES,
+            Self::LocalFamilies => LOCAL_FAMILIES,
         }
     }
 }
 
 /// The verdict on one call number.
-const fn verdict_on(number: u32, metadata: bool) -> Verdict {
+const fn verdict_on(number: u32, refused: Refused) -> Verdict {
+    let metadata = refused.metadata;
     match number {
         g::__NR_ioctl if metadata => Verdict::Requests,
         g::__NR_ioctl => Verdict::Decide { argument: 1, listed: List::Ioctls, then: REFUSE, otherwise: ALLOW },
         g::__NR_socket | g::__NR_socketpair => {
-            Verdict::Decide { argument: 0, listed: List::Families, then: ALLOW, otherwise: REFUSE }
+            let listed = if refused.network { List::LocalFamilies } else { List::Families };
+            Verdict::Decide { argument: 0, listed, then: ALLOW, otherwise: REFUSE }
         }
         g::__NR_clone => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES },
         g::__NR_unshare => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME },
@@ -231,14 +245,14 @@ struct Table {
 }
 
 impl Table {
-    const fn new(metadata: bool) -> Self {
+    const fn new(refused: Refused) -> Self {
         let mut table = Self { ranges: [(0, Verdict::Give(ALLOW)); 256], length: 0 };
         let mut number = 0;
         while number <= NEWEST + 1 {
-            table = table.from(number, verdict_on(number, metadata));
+            table = table.from(number, verdict_on(number, refused));
             number += 1;
         }
-        table.from(FOREIGN_NUMBERS, verdict_on(FOREIGN_NUMBERS, metadata))
+        table.from(FOREIGN_NUMBERS, verdict_on(FOREIGN_NUMBERS, refused))
     }
 
     const fn from(mut self, number: u32, verdict: Verdict) -> Self {
@@ -342,8 +356,8 @@ impl<const N: usize> Assembler<N> {
     }
 }
 
-const fn assemble<const N: usize>(metadata: bool) -> Assembler<N> {
-    let table = Table::new(metadata);
+const fn assemble<const N: usize>(refused: Refused) -> Assembler<N> {
+    let table = Table::new(refused);
     let nothing = Instruction { code: 0, if_true: 0, if_false: 0, value: 0 };
     let mut program = Assembler { reversed: [nothing; N], length: 0 };
     let kill = program.put_straight(RETURN, KILL);
@@ -367,14 +381,29 @@ const fn reverse<const N: usize>(program: Assembler<N>) -> [Instruction; N] {
     code
 }
 
-const LENGTH: usize = assemble::<1024>(false).length;
-const LENGTH_METADATA: usize = assemble::<1024>(true).length;
-static FILTER: [Instruction; LENGTH] = reverse(assemble::<LENGTH>(false));
-static FILTER_METADATA: [Instruction; LENGTH_METADATA] = reverse(assemble::<LENGTH_METADATA>(true));
+macro_rules! filter {
+    ($name:ident, $metadata:literal, $network:literal) => {
+        static $name: &[Instruction] = {
+            const REFUSED: Refused = Refused { metadata: $metadata, network: $network };
+            const LENGTH: usize = assemble::<1024>(REFUSED).length;
+            &reverse(assemble::<LENGTH>(REFUSED))
+        };
+    };
+}
+
+filter!(FILTER, false, false);
+filter!(FILTER_METADATA, true, false);
+filter!(FILTER_NETWORK, false, true);
+filter!(FILTER_BOTH, true, true);
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
-    let program: &'static [Instruction] = if plan.deny_metadata { &FILTER_METADATA } else { &FILTER };
+    let program = match (plan.deny_metadata, plan.network == Network::Off) {
+        (false, false) => FILTER,
+        (true, false) => FILTER_METADATA,
+        (false, true) => FILTER_NETWORK,
+        (true, true) => FILTER_BOTH,
+    };
     sys::seccomp_filter(program).or_fail("seccomp", "cannot install the system call filter")
 }
 
@@ -416,8 +445,8 @@ mod tests {
     }
 
     fn of(number: u32, arguments: [u64; 6]) -> u32 {
-        let verdict_of = verdict(&FILTER, ARCHITECTURE, number, arguments);
-        assert_eq!(verdict_of, verdict(&FILTER_METADATA, ARCHITECTURE, number, arguments));
+        let verdict_of = verdict(FILTER, ARCHITECTURE, number, arguments);
+        assert_eq!(verdict_of, verdict(FILTER_METADATA, ARCHITECTURE, number, arguments));
         verdict_of
     }
 
@@ -430,8 +459,8 @@ mod tests {
             assert_eq!(of(*number, [0; 6]), MISSING, "{number}");
         }
         for number in METADATA {
-            assert_eq!(verdict(&FILTER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
-            assert_eq!(verdict(&FILTER_METADATA, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
+            assert_eq!(verdict(FILTER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
+            assert_eq!(verdict(FILTER_METADATA, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
         }
     }
 
@@ -446,13 +475,13 @@ mod tests {
 
     #[test]
     fn foreign_abis_end_the_process() {
-        assert_eq!(verdict(&FILTER, 0x4000_0003, g::__NR_read, [0; 6]), KILL);
-        assert_eq!(verdict(&FILTER, ARCHITECTURE, FOREIGN_NUMBERS | g::__NR_read, [0; 6]), KILL);
+        assert_eq!(verdict(FILTER, 0x4000_0003, g::__NR_read, [0; 6]), KILL);
+        assert_eq!(verdict(FILTER, ARCHITECTURE, FOREIGN_NUMBERS | g::__NR_read, [0; 6]), KILL);
     }
 
     #[test]
     fn calls_newer_than_the_table_do_not_exist() {
-        assert_eq!(verdict(&FILTER, ARCHITECTURE, NEWEST, [0; 6]), ALLOW);
+        assert_eq!(verdict(FILTER, ARCHITECTURE, NEWEST, [0; 6]), ALLOW);
         assert_eq!(of(NEWEST + 1, [0; 6]), MISSING);
         assert_eq!(of(900, [0; 6]), MISSING);
     }
@@ -479,8 +508,18 @@ mod tests {
     }
 
     #[test]
+    fn with_the_network_off_only_unix_sockets_are_open() {
+        for filter in [FILTER_NETWORK, FILTER_BOTH] {
+            for family in [n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET, 40] {
+                assert_eq!(verdict(filter, ARCHITECTURE, g::__NR_socket, [family.into(), 1, 0, 0, 0, 0]), REFUSE);
+            }
+            assert_eq!(verdict(filter, ARCHITECTURE, g::__NR_socketpair, [n::AF_UNIX.into(), 1, 0, 0, 0, 0]), ALLOW);
+        }
+    }
+
+    #[test]
     fn where_metadata_is_refused_only_requests_that_read_are_open() {
-        let request = |number: u64| verdict(&FILTER_METADATA, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
+        let request = |number: u64| verdict(FILTER_METADATA, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
         // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, EXT4_IOC_SETVERSION, BTRFS_IOC_SUBVOL_CREATE, FS_IOC_ENABLE_VERITY
         for number in [0x4008_6602, 0x401c_5820, 0x4008_6604, 0x5000_940e, 0x4080_6685, 0] {
             assert_eq!(request(number), REFUSE, "{number:#x}");

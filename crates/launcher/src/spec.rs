@@ -19,6 +19,16 @@ pub(crate) enum Wall {
     Landlock,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Network {
+    /// The host's.
+    Open,
+    /// A network namespace with a loopback device of its own.
+    Private,
+    /// No sockets but unix ones.
+    Off,
+}
+
 /// A directory that stays writable, and the identity that it must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Root {
@@ -34,6 +44,13 @@ pub(crate) enum Choice {
     Landlock(u32),
     Write(Root),
     Private(&'static CStr),
+    /// Nothing below this path can be seen or opened.
+    Cover(&'static CStr),
+    /// This directory appears empty, but for kept paths.
+    Hollow(&'static CStr),
+    /// This path stays visible, read-only, below a hollow directory.
+    Keep(&'static CStr),
+    Network(Network),
     Shm,
     DenyMetadata,
     Directory(&'static CStr),
@@ -55,6 +72,7 @@ pub(crate) struct Plan {
     pub(crate) wall: Wall,
     /// The Landlock ABI that is required; 0 for none.
     pub(crate) landlock: u32,
+    pub(crate) network: Network,
     pub(crate) shm: bool,
     pub(crate) deny_metadata: bool,
     pub(crate) directory: Option<&'static CStr>,
@@ -83,6 +101,18 @@ impl Plan {
 
     pub(crate) fn private_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
         self.choices().filter_map(|choice| if let Choice::Private(path) = choice { Some(path) } else { None })
+    }
+
+    pub(crate) fn covered_paths(&self) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Cover(path) = choice { Some(path) } else { None })
+    }
+
+    pub(crate) fn hollow_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Hollow(path) = choice { Some(path) } else { None })
+    }
+
+    pub(crate) fn kept_paths(&self) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Keep(path) = choice { Some(path) } else { None })
     }
 }
 
@@ -130,9 +160,11 @@ pub(crate) fn read(start: Start) -> Result<Plan, Failure> {
 fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]) -> Result<Plan, Failure> {
     let mut wall = None;
     let mut landlock = None;
+    let mut network = None;
     let mut plan = Plan {
         wall: Wall::Namespace,
         landlock: 0,
+        network: Network::Open,
         shm: false,
         deny_metadata: false,
         directory: None,
@@ -161,7 +193,9 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::DieWithParent => core::mem::replace(&mut plan.die_with_parent, true),
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
-            Choice::Private(_) | Choice::Set(_) | Choice::Unset(_) => false,
+            Choice::Network(value) => network.replace(value).is_some(),
+            Choice::Private(_) | Choice::Cover(_) | Choice::Hollow(_) | Choice::Keep(_) => false,
+            Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
             Choice::End => break,
         };
@@ -173,6 +207,15 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     plan.landlock = landlock.ok_or(usage("--landlock is required"))?;
     if plan.wall == Wall::Landlock && plan.landlock == 0 {
         return Err(usage("--wall landlock needs --landlock 1 or more"));
+    }
+    plan.network = network.unwrap_or(Network::Open);
+    if plan.wall == Wall::Landlock {
+        if plan.network == Network::Private {
+            return Err(usage("--network private needs --wall namespace"));
+        }
+        if plan.choices().any(|choice| matches!(choice, Choice::Cover(_) | Choice::Hollow(_) | Choice::Keep(_))) {
+            return Err(usage("--cover, --hollow and --keep need --wall namespace"));
+        }
     }
     if command.is_empty() {
         return Err(usage("missing `-- COMMAND`"));
@@ -212,6 +255,15 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
             Choice::Write(Root { device, inode, path: absolute(value()?)? })
         }
         b"--private" => Choice::Private(absolute(value()?)?),
+        b"--cover" => Choice::Cover(absolute(value()?)?),
+        b"--hollow" => Choice::Hollow(absolute(value()?)?),
+        b"--keep" => Choice::Keep(absolute(value()?)?),
+        b"--network" => match value()?.to_bytes() {
+            b"open" => Choice::Network(Network::Open),
+            b"private" => Choice::Network(Network::Private),
+            b"off" => Choice::Network(Network::Off),
+            _ => return Err(usage("--network is open, private or off")),
+        },
         b"--shm" => Choice::Shm,
         b"--deny-metadata" => Choice::DenyMetadata,
         b"--cwd" => Choice::Directory(absolute(value()?)?),

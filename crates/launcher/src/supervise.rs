@@ -11,7 +11,7 @@ use crate::descriptors;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::mounts;
-use crate::spec::Wall;
+use crate::spec::{Network, Wall};
 use crate::status::Line;
 use crate::streams;
 use crate::sys::{self, Signals};
@@ -61,7 +61,10 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
     }
     let (user, group) = sys::effective_ids();
     let (ending, report) = sys::pipe().or_fail("supervisor", "cannot make a pipe")?;
-    let namespaces = g::CLONE_NEWUSER | g::CLONE_NEWNS | g::CLONE_NEWPID | g::CLONE_NEWIPC | g::CLONE_NEWUTS;
+    let mut namespaces = g::CLONE_NEWUSER | g::CLONE_NEWNS | g::CLONE_NEWPID | g::CLONE_NEWIPC | g::CLONE_NEWUTS;
+    if command.plan.network != Network::Open {
+        namespaces |= g::CLONE_NEWNET;
+    }
     let child = sys::fork(namespaces).or_fail("namespaces", "cannot create namespaces")?;
     if child == 0 {
         sys::close(ending);
@@ -238,6 +241,9 @@ fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Resu
     // SECURITY: the command may be the same user; it may not trace PID 1 or look through its /proc entries. (Not before
     // the line above: the files of a process that is not dumpable belong to root.)
     sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
+    if command.plan.network == Network::Private {
+        sys::raise_loopback().or_fail("network", "cannot raise the loopback device")?;
+    }
     mounts::build(&command.plan)?;
     streams::reopen_devices()
 }

@@ -423,6 +423,23 @@ pub(crate) fn set_limit(resource: u32, limit: (u64, u64)) -> Result<()> {
     unsafe { syscall!(__NR_prlimit64, 0, resource, limit.as_ptr(), 0) }.map(drop)
 }
 
+/// Brings the loopback device of this network namespace up (netdevice(7)).
+pub(crate) fn raise_loopback() -> Result<()> {
+    use linux_raw_sys::{ioctl as i, net as n};
+    // struct ifreq: name (16 bytes), then a union that begins with the flags.
+    let mut request = [0_u8; 40];
+    request[..2].copy_from_slice(b"lo");
+    // SAFETY: plain.
+    let socket = unsafe { syscall!(__NR_socket, n::AF_INET, n::SOCK_DGRAM | g::O_CLOEXEC, 0) }?;
+    // SAFETY: borrowed; struct ifreq has 40 bytes on this architecture.
+    unsafe { syscall!(__NR_ioctl, socket, i::SIOCGIFFLAGS, request.as_mut_ptr()) }?;
+    request[16] |= 1; // IFF_UP
+    // SAFETY: borrowed.
+    unsafe { syscall!(__NR_ioctl, socket, i::SIOCSIFFLAGS, request.as_mut_ptr()) }?;
+    close(socket as i32);
+    Ok(())
+}
+
 // Mounts
 
 pub(crate) fn mount(kind: &CStr, target: &CStr, flags: u32, options: &CStr) -> Result<()> {

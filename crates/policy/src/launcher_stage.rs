@@ -28,6 +28,10 @@ closed_words! {
         MountReadOnly => "mount-read-only",
         /// A private file system could not be mounted.
         MountPrivate => "mount-private",
+        /// A path could not be hidden.
+        MountCover => "mount-cover",
+        /// The network could not be closed off.
+        Network => "network",
         /// The device tree could not be made.
         MountDev => "mount-dev",
         /// The process tree could not be mounted.
@@ -76,6 +80,8 @@ impl LauncherStage {
             }
             Self::MountReadOnly => "The file tree could not be made read-only.",
             Self::MountPrivate => "A private temp file system could not be mounted.",
+            Self::MountCover => "A path that the policy hides could not be covered.",
+            Self::Network => "The command's own loopback device could not be started.",
             Self::MountDev => "The command's own /dev could not be built.",
             Self::MountProc => "The command's own /proc could not be mounted.",
             Self::MountRoot => "The prepared file tree could not be entered.",
@@ -119,9 +125,10 @@ impl LauncherStage {
             Self::MountReadOnly | Self::MountRoot => {
                 "Run on Linux 5.12 or newer, and start the container without a filter on mount calls."
             }
-            Self::MountPrivate | Self::MountDev => {
+            Self::MountPrivate | Self::MountCover | Self::MountDev => {
                 "Start the container without a filter on mount calls, and check the limit of memory."
             }
+            Self::Network => "Start the container with network namespaces permitted, or leave the network open.",
             Self::MountProc => {
                 "Start the container with an unmasked /proc (systempaths=unconfined)."
             }
