@@ -52,7 +52,9 @@ impl Workspace {
     /// Every text file that Git tracks or would track.
     pub(crate) fn files(&self) -> Result<Vec<File>, String> {
         let mut git = Command::new("git");
-        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&self.root);
+        // A checkout that belongs to somebody else is one all the same.
+        git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(&self.root);
         let names = output(&mut git)?;
         let read = |name: &str| {
             // A file that is deleted but not yet committed as such has no text, and neither has a binary one.
