@@ -53,10 +53,11 @@ pub(crate) enum Command {
     /// A command that waits for input nobody sends waits for ever, as it would without
     /// pinfold. Give it </dev/null, or a --timeout.
     ///
-    /// Interrupt, terminate and hang-up end the command and everything it started: terminate
-    /// at first, kill two seconds later. Signals that were ignored when pinfold started
-    /// (nohup) stay ignored. The command has no controlling terminal, so job control does not
-    /// reach it.
+    /// Interrupt, terminate and hang-up end the command and everything it started. Interrupt
+    /// and hang-up are passed on first; two seconds later, or at a second signal, the command
+    /// is told to terminate, and two seconds after that it is killed. Signals that were
+    /// ignored when pinfold started (nohup) stay ignored. The command has no controlling
+    /// terminal, so job control does not reach it.
     #[command(verbatim_doc_comment, override_usage = "pinfold run [OPTIONS] -- ARGV...", after_long_help = format!("{EXIT_STATUS}\n\nExample:\n  pinfold run --mode read-only -- ls -l"))]
     Run(Run),
     /// Print the argv that runs a command confined

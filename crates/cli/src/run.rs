@@ -52,8 +52,9 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         notes: observed.note().map(str::to_owned).into_iter().collect(),
         ..CallOptions::default()
     };
-    let run = RunOptions { stderr: observed.stream(), ..run };
+    let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
     let result = provider.run(&arguments.argv, &request.policy, &call, &run, &watch.cancel);
+    watch.ended();
     let (outcome, status) = match result {
         Ok(result) => {
             let status = u8::try_from(result.outcome.exit_status()).unwrap_or(125);

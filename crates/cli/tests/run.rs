@@ -267,6 +267,29 @@ fn a_signal_ends_the_tree_and_decides_the_status() {
 }
 
 #[test]
+fn an_interrupted_command_may_put_things_in_order() {
+    let scene = Scene::new();
+    let script = "trap 'echo order > kept; exit 3' INT; echo running; while :; do sleep 0.05; done";
+    let mut child = started(scene.pinfold().args(["run", "--json", "--", "sh", "-c", script]));
+    signal(&child, "INT");
+    let begun = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(2) && scene.path("workspace/kept").exists());
+}
+
+#[test]
+fn a_second_signal_is_not_waited_for() {
+    let scene = Scene::new();
+    let mut child = started(scene.pinfold().args(["run", "--", "sh", "-c", "trap '' INT; echo running; sleep 60"]));
+    let begun = Instant::now();
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(200));
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     let scene = Scene::new();
     let mut command = Command::new("sh");
