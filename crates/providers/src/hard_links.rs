@@ -45,10 +45,10 @@ impl HardLinkCache {
 fn search(roots: &[PinnedRoot], max_entries: u64, max_time: Duration) -> HardLinkFindings {
     let deadline = Instant::now() + max_time;
     let mut findings = HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() };
-    // Roots are sorted: one that lies in another comes after it, and is searched with it.
+    // Roots are sorted: one that lies in another comes right after it or after others in it, and is searched with it.
     let mut open: Vec<PathBuf> = Vec::new();
     for root in roots {
-        if !open.iter().any(|outer| root.path.starts_with(outer)) {
+        if !open.last().is_some_and(|outer| root.path.starts_with(outer)) {
             open.push(root.path.clone());
         }
     }

@@ -170,7 +170,11 @@ fn stop(status: &Status, exit: ExitStatus) -> Stop {
     }
     match status.signaled.and_then(Signal::from_number) {
         Some(signal) => Stop::Signaled { signal },
-        None => stop_of(exit),
+        // Bubblewrap, when everything inside was killed, has only an exit status to say so.
+        None => match exit.code().and_then(|code| Signal::from_number(code - 128)) {
+            Some(signal) => Stop::Signaled { signal },
+            None => stop_of(exit),
+        },
     }
 }
 

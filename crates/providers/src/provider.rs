@@ -18,8 +18,8 @@ use crate::{launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, unc
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
     BackendRefusal, ConfinedArgv, ConfinedMode, Ending, Enforcement, EnforcementReport, ExecutionPolicy, Guarantee,
-    GuaranteeReport, HardLinkFindings, Outcome, ReportFacts, SandboxError, SandboxPolicy, StatusEvidence, Strength,
-    TempView, dialect, validate_command,
+    GuaranteeReport, HardLinkFindings, Outcome, ReportFacts, RootProblem, RootRole, SandboxError, SandboxPolicy,
+    StatusEvidence, Strength, TempView, dialect, validate_command,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -195,10 +195,10 @@ impl LocalProvider {
             let backend = prepared.backend;
             let mut whole = prepared.wrapped.argv;
             whole.extend_from_slice(argv);
-            let family = if backend == Backend::Custom && run.stdin != Stream::Inherit {
-                Family::Group
-            } else {
-                Family::Supervised
+            let family = match backend {
+                Backend::Bwrap => Family::Nested,
+                Backend::Custom if run.stdin != Stream::Inherit => Family::Group,
+                _ => Family::Supervised,
             };
             let has_channel = prepared.status.is_some();
             let ended = crate::run::run(Start {
@@ -225,6 +225,12 @@ impl LocalProvider {
                     (refusal, runner_failure, stdout, stderr)
                 }
             };
+            if let Some(root) = roots::first_changed(&ours.roots.writable) {
+                // Not the mechanism's fault: it met another directory, or none.
+                let path = root.path.clone();
+                let problem = RootProblem::Changed;
+                return Err(SandboxError::InvalidRoot { role: RootRole::Workspace, path, problem });
+            }
             // What worked when it was probed does not any more.
             self.verdicts.forget(backend);
             passed_over.causes.push(refusal.of(backend));

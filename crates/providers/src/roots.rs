@@ -9,7 +9,7 @@
 //! refuses another directory. No descriptor is held: an inode number that is used again belongs to a directory
 //! that was made at this place, not to one that was writable to nobody before.
 
-use pinfold_policy::{RootProblem, RootRole, SandboxError, SandboxPolicy};
+use pinfold_policy::{ConfinedMode, RootProblem, RootRole, SandboxError, SandboxPolicy};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -62,7 +62,8 @@ pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<
     for path in &policy.additional_writable_roots {
         extra.push(pin(RootRole::Additional, path)?);
     }
-    if policy.writable_roots().is_empty() {
+    // Not `policy.writable_roots()`, which compares every root with every other: there may be thousands.
+    if policy.mode != ConfinedMode::WorkspaceWrite {
         return Ok(Roots { workspace, writable: Vec::new() });
     }
     refuse_special(RootRole::Workspace, &workspace.path, control)?;
@@ -82,6 +83,11 @@ fn pin(role: RootRole, given: &Path) -> Result<PinnedRoot, SandboxError> {
         return Err(refuse(RootProblem::Symlink));
     }
     pin_physical(&path).map_err(refuse)
+}
+
+/// Returns the first root that is not what it was.
+pub(crate) fn first_changed(roots: &[PinnedRoot]) -> Option<&PinnedRoot> {
+    roots.iter().find(|root| pin_physical(&root.path).as_ref() != Ok(root))
 }
 
 /// Opens a directory by its physical path and notes which one it is.
@@ -136,7 +142,7 @@ fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pinfold_policy::{ConfinedMode, ErrorCode};
+    use pinfold_policy::ErrorCode;
 
     fn policy(root: &Path, extra: &[&Path]) -> SandboxPolicy {
         let mut policy = SandboxPolicy::new(ConfinedMode::WorkspaceWrite, root);

@@ -36,6 +36,8 @@ const TICK: Duration = Duration::from_millis(5);
 pub(crate) enum Family {
     /// What we start has one child that takes its descendants along, or watches over them.
     Supervised,
+    /// The same, but what we start passes no signal on: the supervisor that does is its grandchild.
+    Nested,
     /// What we start is to lead a process group of its own.
     Group,
     /// Only the process itself.
@@ -300,7 +302,8 @@ impl Running {
         }
         // A supervised command is killed by way of its supervisor's child: the supervisor then ends what is left, and
         // when it has ended, nothing is. Killing the supervisor first would leave that to chance.
-        let watched = self.family == Family::Supervised && matches!(blow, Blow::Family) && self.kill_children();
+        let supervised = matches!(self.family, Family::Supervised | Family::Nested);
+        let watched = supervised && matches!(blow, Blow::Family) && self.kill_children();
         if watched {
             self.next_blow = Some((now + CLEAN_UP, Blow::Itself));
         } else {
@@ -312,19 +315,23 @@ impl Running {
     /// Sends a signal; the process has not been waited for, so its number is still its own.
     fn send(&self, signal: Signal) {
         let Some(pid) = child_pid(&self.child) else { return };
+        let pid = match self.family {
+            Family::Nested if signal != Signal::KILL => {
+                let grandchild = children_of(pid).first().and_then(|child| children_of(*child).first().copied());
+                grandchild.unwrap_or(pid)
+            }
+            _ => pid,
+        };
         // It may have ended by itself.
         let _ = match self.family {
             Family::Group => kill_process_group(pid, signal),
-            Family::Supervised | Family::Alone => kill_process(pid, signal),
+            _ => kill_process(pid, signal),
         };
     }
 
     /// Kills the children of our child; false if there is none to be seen.
     fn kill_children(&self) -> bool {
-        let id = self.child.id();
-        let Ok(list) = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")) else { return false };
-        let children: Vec<Pid> =
-            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect();
+        let children = child_pid(&self.child).map(children_of).unwrap_or_default();
         for child in &children {
             // RACE: only our child can wait for its children, and it may do so now; then this number is free, and the
             // kernel gives numbers out again only after it has gone through all others.
@@ -342,6 +349,13 @@ impl Running {
             stopped: self.stopped,
         }
     }
+}
+
+/// The children of a process's first thread; none where the kernel does not list them.
+fn children_of(process: Pid) -> Vec<Pid> {
+    let id = process.as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
 }
 
 /// The number of a descriptor that is passed on.

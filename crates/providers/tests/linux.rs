@@ -115,18 +115,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Processes whose arguments hold a text; the test's own shell among them if it is still there.
+/// How many processes have arguments that hold a text.
 fn processes_with(text: &str) -> usize {
-    let found = |entry: std::fs::DirEntry| {
+    let holds = |entry: &std::fs::DirEntry| {
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&arguments).contains(text)
+        String::from_utf8_lossy(&arguments).replace('\0', " ").contains(text)
     };
-    std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .filter(|entry| entry.file_name() != "self")
-        .filter(|_| true)
-        .fold(0, |count, entry| if found(entry) { count + 1 } else { count })
+    std::fs::read_dir("/proc").unwrap().flatten().filter(holds).count()
 }
 
 fn assert_gone(marker: &str) {
@@ -380,7 +375,9 @@ fn a_root_that_was_replaced_by_a_link_is_refused() {
         assert!(!output.status.success(), "{backend}");
         assert!(!world.path("out/x").exists(), "{backend}");
         let said = std::fs::read_to_string(&status).unwrap();
-        assert!(said.starts_with("setup-failed root-"), "{backend}: {said:?} {output:?}");
+        // Bubblewrap stumbles over the link before the launcher inside can look at it.
+        let refused = said.starts_with("setup-failed root-") || (backend == Backend::Bwrap && said.is_empty());
+        assert!(refused, "{backend}: {said:?} {output:?}");
         std::fs::remove_file(world.path("ws")).unwrap();
         // Another directory in its place is not the root either.
         std::fs::create_dir(world.path("ws")).unwrap();
@@ -693,11 +690,9 @@ fn many_calls_at_once_with_different_policies_do_not_meet() {
 #[test]
 fn nothing_is_left_open_or_on_disk() {
     let world = World::new();
-    let count = || std::fs::read_dir("/proc/self/task").unwrap().count();
     for backend in CONFINED {
         world.run(backend, SandboxMode::WorkspaceWrite, "true");
     }
-    let _ = count();
     drop(world.provider);
     let mut left: Vec<_> =
         std::fs::read_dir(world.base.path().join("runtime")).unwrap().map(|entry| entry.unwrap().file_name()).collect();

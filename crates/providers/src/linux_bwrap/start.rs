@@ -9,8 +9,11 @@ pub(crate) fn steers_the_loader(name: &OsStr) -> bool {
     name.starts_with(b"LD_") || matches!(name, b"GLIBC_TUNABLES" | b"GCONV_PATH" | b"LOCPATH" | b"NLSPATH")
 }
 
+/// Names and values.
+type Environment = Vec<(OsString, OsString)>;
+
 /// Splits an environment into what bubblewrap may see and what only the command inside gets.
-pub(crate) fn split(environment: Vec<(OsString, OsString)>) -> (Vec<(OsString, OsString)>, Vec<(OsString, OsString)>) {
+pub(crate) fn split(environment: Environment) -> (Environment, Environment) {
     environment.into_iter().partition(|(name, _)| !steers_the_loader(name))
 }
 
