@@ -14,14 +14,6 @@ pub(crate) enum StatusTo {
     File(PathBuf),
 }
 
-/// Directories of the host that stand for temp areas of one call or session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct TempRoots {
-    pub(crate) tmp: PinnedRoot,
-    pub(crate) var_tmp: PinnedRoot,
-    pub(crate) shm: PinnedRoot,
-}
-
 /// Everything that a plan depends on.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
@@ -33,7 +25,7 @@ pub(crate) struct Request {
     /// The host's shared temp directories, physical: what `/tmp` and `/var/tmp` really are.
     pub(crate) shared_temps: Vec<PathBuf>,
     /// A private temp area, for mechanisms that cannot make one themselves.
-    pub(crate) temp: Option<TempRoots>,
+    pub(crate) temp: Option<PinnedRoot>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) status: StatusTo,
     /// Whether the launcher stays beside the command.
@@ -227,14 +219,6 @@ pub(crate) mod golden {
             supervise: false,
             terminal: false,
             set: Vec::new(),
-        }
-    }
-
-    pub(crate) fn temp() -> TempRoots {
-        TempRoots {
-            tmp: root("/run/pinfold/t/tmp", 21),
-            var_tmp: root("/run/pinfold/t/var-tmp", 22),
-            shm: root("/run/pinfold/t/shm", 23),
         }
     }
 

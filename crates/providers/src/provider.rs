@@ -10,7 +10,7 @@ use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapp
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
 use crate::outcome::{Attempted, interpret};
-use crate::plan::{Request, StatusTo, TempRoots};
+use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
 use crate::run::{Family, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
@@ -24,7 +24,7 @@ use pinfold_policy::{
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -391,11 +391,11 @@ impl LocalProvider {
             |detail: String| SandboxError::PreparationFailed { backend: backend.provider_name().to_owned(), detail };
         let runtime = self.runtime()?;
         let mut request = self.request(call, backend, usable);
-        let needs_temp = matches!(backend, Backend::Landlock | Backend::Bwrap) && request.writes();
+        let needs_temp = backend == Backend::Landlock && request.writes();
         let mut call_temp = None;
         if needs_temp {
             let (temp, directory) =
-                self.temp(call, backend, &runtime).map_err(|error| failed(format!("no temp directory: {error}")))?;
+                self.temp(call, &runtime).map_err(|error| failed(format!("no temp directory: {error}")))?;
             (request.temp, call_temp) = (Some(temp), directory);
         }
         let report = self.report(call, backend, usable, &request, &passed_over.causes);
@@ -444,13 +444,8 @@ impl LocalProvider {
         }
     }
 
-    /// Makes the private temp directories of a call, or finds those of its session or workspace.
-    fn temp(
-        &self,
-        call: &Call<'_>,
-        backend: Backend,
-        runtime: &RuntimeDir,
-    ) -> std::io::Result<(TempRoots, Option<tempfile::TempDir>)> {
+    /// Makes the private temp directory of a call, or finds that of its session or workspace.
+    fn temp(&self, call: &Call<'_>, runtime: &RuntimeDir) -> std::io::Result<(PinnedRoot, Option<tempfile::TempDir>)> {
         let workspace = &call.roots.workspace;
         let (base, directory) = match &call.policy.session_id {
             Some(session) => (runtime.kept_temp(&outcome::owner_of_session(session))?, None),
@@ -463,7 +458,7 @@ impl LocalProvider {
                 (runtime.kept_temp(&owner)?, None)
             }
         };
-        Ok((temp_roots(&base, backend)?, directory))
+        Ok((pin_temp(&base)?, directory))
     }
 
     fn report(
@@ -537,9 +532,7 @@ impl LocalProvider {
         let writes = mode == ConfinedMode::WorkspaceWrite;
         let temp_directory = runtime.call_directory().map_err(failed)?;
         let temp = match backend {
-            Backend::Landlock | Backend::Bwrap if writes => {
-                Some(temp_roots(temp_directory.path(), backend).map_err(failed)?)
-            }
+            Backend::Landlock if writes => Some(pin_temp(temp_directory.path()).map_err(failed)?),
             _ => None,
         };
         let roots: Vec<PinnedRoot> = if writes { vec![canary.granted.clone()] } else { Vec::new() };
@@ -609,8 +602,8 @@ impl LocalProvider {
             command_words: 1,
         };
         let mut request = self.request(&call, backend, usable);
-        if request.writes() && matches!(backend, Backend::Landlock | Backend::Bwrap) {
-            request.temp = Some(self.temp(&call, backend, &runtime).ok()?.0);
+        if request.writes() && backend == Backend::Landlock {
+            request.temp = Some(self.temp(&call, &runtime).ok()?.0);
         }
         Some(self.report(&call, backend, usable, &request, &[]))
     }
@@ -690,22 +683,8 @@ fn canary_place() -> Option<PathBuf> {
     place.canonicalize().ok()
 }
 
-/// Makes and pins the parts of a private temp area.
-fn temp_roots(base: &Path, backend: Backend) -> std::io::Result<TempRoots> {
-    let base = base.canonicalize()?;
-    // Bubblewrap shows them as /tmp and its kin, which programs expect to be open to all; the base is not.
-    let mode = if backend == Backend::Bwrap { 0o1777 } else { 0o700 };
-    let make = |name: &str| {
-        let path = base.join(name);
-        match std::fs::create_dir(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        let pinned = pin_physical(&path).map_err(|problem| std::io::Error::other(problem.to_string()))?;
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
-        Ok(pinned)
-    };
-    Ok(TempRoots { tmp: make("tmp")?, var_tmp: make("var-tmp")?, shm: make("shm")? })
+fn pin_temp(path: &Path) -> std::io::Result<PinnedRoot> {
+    pin_physical(&path.canonicalize()?).map_err(|problem| std::io::Error::other(problem.to_string()))
 }
 
 /// Makes the file in which the launcher reports, if it does not exist, and checks where it lies.

@@ -1,7 +1,7 @@
 //! Bubblewrap's arguments, the words for the launcher inside, and what both promise.
 
 use crate::launcher::push;
-use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, push_root};
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
 use pinfold_policy::{Guarantee as G, Layer, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -51,11 +51,10 @@ pub(crate) fn outer(
     let bind = |words: &mut Vec<OsString>, how: &str, from: &Path, to: &Path| {
         push(words, &[how.as_ref(), from.as_os_str(), to.as_os_str()]);
     };
-    if let Some(temp) = request.temp.as_ref().filter(|_| request.writes()) {
-        for (place, source) in request.covered().iter().zip([&temp.tmp, &temp.var_tmp]) {
-            bind(&mut words, "--bind", &source.path, place);
+    if request.writes() {
+        for place in request.covered().iter().map(|path| path.as_path()).chain([Path::new("/dev/shm")]) {
+            push(&mut words, &["--perms".as_ref(), "1777".as_ref(), "--tmpfs".as_ref(), place.as_os_str()]);
         }
-        bind(&mut words, "--bind", &temp.shm.path, Path::new("/dev/shm"));
     }
     // Not before shared memory has its place in it.
     push(&mut words, &["--remount-ro", "/dev"]);
@@ -83,12 +82,11 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
     }
     request.push_roots(&mut words);
     let covered = request.covered();
-    if let Some(temp) = request.temp.as_ref().filter(|_| request.writes()) {
-        // A bind mount keeps the identity of the directory that it shows.
-        for (place, source) in covered.iter().zip([&temp.tmp, &temp.var_tmp]) {
-            push_root(&mut words, &crate::roots::PinnedRoot { path: place.clone(), ..source.clone() });
-        }
-        push_root(&mut words, &crate::roots::PinnedRoot { path: "/dev/shm".into(), ..temp.shm.clone() });
+    for path in &covered {
+        push(&mut words, &["--private".as_ref(), path.as_os_str()]);
+    }
+    if request.writes() {
+        push(&mut words, &["--shm"]);
     }
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
     words
@@ -117,19 +115,20 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         lines.note(G::Privilege, "Bubblewrap could not disable nested user namespaces; the call filter refuses them.");
     }
     let mut notes = Vec::new();
-    let temp = match request.temp.as_ref().filter(|_| request.writes()) {
-        Some(temp) => {
-            let note = "The temp directory is ours alone to write, but other processes of the user can see it.";
-            lines.partial(G::TempPrivate, BOTH, note);
-            let parent = temp.tmp.path.parent().unwrap_or(&temp.tmp.path);
-            notes.push("The private temp directory appears inside as /tmp, /var/tmp and /dev/shm.".to_owned());
-            TempView::PrivateDirectory { path: parent.to_owned() }
+    let covered = request.covered();
+    let temp = if !request.writes() {
+        lines.not_asked(G::TempPrivate, NO_TEMP);
+        notes.push(NO_TEMP.to_owned());
+        TempView::None
+    } else {
+        if covered.is_empty() || covered.len() < request.shared_temps.len() {
+            let note = "A shared temp directory of the host is itself a writable root, or none exists.";
+            lines.partial(G::TempPrivate, &[Layer::Bubblewrap], note);
+        } else {
+            lines.checked(G::TempPrivate, &[Layer::Bubblewrap]);
         }
-        None => {
-            lines.not_asked(G::TempPrivate, NO_TEMP);
-            notes.push(NO_TEMP.to_owned());
-            TempView::None
-        }
+        let paths = covered.into_iter().chain(["/dev/shm".into()]).collect();
+        TempView::PrivateTmpfs { paths }
     };
     if request.cwd.is_none() {
         let note = "The call names no working directory: where the caller's does not exist inside, bubblewrap starts the \
@@ -161,8 +160,7 @@ mod tests {
         let request = golden::request(ConfinedMode::ReadOnly);
         let words = whole(&request, LADDER[0]);
         check("linux_bwrap/golden/read-only.txt", &words, &state(&request, LADDER[0], ALL));
-        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
-        request.temp = Some(golden::temp());
+        let request = golden::request(ConfinedMode::WorkspaceWrite);
         let words = whole(&request, LADDER[3]);
         check("linux_bwrap/golden/workspace-write.txt", &words, &state(&request, LADDER[3], ALL));
     }

@@ -14,12 +14,12 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
     request.push_roots(&mut words);
     let temp = request.temp.as_ref().filter(|_| request.writes());
     if let Some(temp) = temp {
-        push_root(&mut words, &temp.tmp);
+        push_root(&mut words, temp);
     }
     if request.supervise {
         push(&mut words, &["--supervise"]);
     }
-    request.push_rest(&mut words, temp.map(|temp| temp.tmp.path.as_path()));
+    request.push_rest(&mut words, temp.map(|temp| temp.path.as_path()));
     words
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         Some(temp) => {
             let note = "The temp directory is ours alone to write, but other processes of the user can see it.";
             lines.partial(G::TempPrivate, LANDLOCK, note);
-            TempView::PrivateDirectory { path: temp.tmp.path.clone() }
+            TempView::PrivateDirectory { path: temp.path.clone() }
         }
         None => {
             lines.not_asked(G::TempPrivate, NO_TEMP);
@@ -108,7 +108,7 @@ mod tests {
         request.supervise = true;
         check("linux_landlock/golden/read-only.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::WorkspaceWrite);
-        request.temp = Some(golden::temp());
+        request.temp = Some(golden::root("/run/pinfold/t", 21));
         check("linux_landlock/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
         request.landlock_abi = 1;
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
