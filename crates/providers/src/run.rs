@@ -92,7 +92,11 @@ pub(crate) fn status_channel() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Makes a file without a name that holds a plan, ready to be passed on.
 pub(crate) fn plan_descriptor(block: &[u8]) -> io::Result<OwnedFd> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
-    let mut file = std::fs::File::from(rustix::fs::memfd_create("pinfold-plan", flags)?);
+    let mut file = match rustix::fs::memfd_create("pinfold-plan", flags) {
+        Ok(fd) => std::fs::File::from(fd),
+        // A filter may refuse it; a file that never had a name serves as well.
+        Err(_) => tempfile::tempfile()?,
+    };
     file.write_all(block)?;
     io::Seek::rewind(&mut file)?;
     passable(&file)

@@ -20,8 +20,11 @@ impl SetupFailure {
     /// The failure as one fragment, beginning with `launcher/<stage>`.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("launcher/{}: {}", self.stage, self.detail);
-        if self.errno != 0 {
-            text.push_str(&format!(": {}", io::Error::from_raw_os_error(self.errno)));
+        // The launcher has the error's text in its detail for the common ones.
+        let error = io::Error::from_raw_os_error(self.errno).to_string();
+        let plain = error.split(" (os error").next().unwrap_or_default();
+        if self.errno != 0 && !text.contains(plain) {
+            text.push_str(&format!(": {error}"));
         }
         text
     }
@@ -102,6 +105,8 @@ mod tests {
         assert!(!status.command_ran());
         let failure = Status::parse(b"setup-failed mount-proc 1 cannot mount /proc\n").setup_failed.unwrap();
         assert!(failure.describe().starts_with("launcher/mount-proc: cannot mount /proc: "));
+        let once = SetupFailure { detail: "x: Operation not permitted".to_owned(), ..failure };
+        assert_eq!(once.describe(), "launcher/mount-proc: x: Operation not permitted");
     }
 
     #[test]

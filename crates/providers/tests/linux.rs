@@ -700,3 +700,63 @@ fn nothing_is_left_open_or_on_disk() {
     assert_eq!(std::fs::read_dir(world.base.path().join("runtime/temp")).unwrap().count(), 0);
     assert_eq!(std::fs::read_dir(world.base.path().join("ws")).unwrap().count(), 0);
 }
+
+/// A launcher that is replaced after its probe confines nothing, and so nothing runs.
+#[test]
+fn a_launcher_that_stops_working_runs_nothing() {
+    let world = World::with(|base, config| {
+        std::fs::copy(launcher(), base.join("pinfold-run")).unwrap();
+        config.launcher = Some(base.join("pinfold-run"));
+    });
+    let script = format!("echo x > '{}'", world.path("ws/x").display());
+    let run = || {
+        let options = CallOptions { cwd: Some(world.path("ws")), ..CallOptions::default() };
+        let policy = world.policy(SandboxMode::WorkspaceWrite);
+        world.provider.run(&shell(&script), &policy, &options, &capture(), &Cancel::new())
+    };
+    assert_eq!(run().unwrap().outcome.verdict(), Verdict::Completed);
+    std::fs::remove_file(world.path("ws/x")).unwrap();
+    std::fs::remove_file(world.path("pinfold-run")).unwrap();
+    std::fs::copy("/bin/true", world.path("pinfold-run")).unwrap();
+    let text = match run() {
+        Ok(result) => {
+            let Ending::NotStarted { code, detail } = result.outcome.ending() else { panic!("{result:?}") };
+            assert_eq!(*code, ErrorCode::Unavailable);
+            detail.clone()
+        }
+        Err(error) => {
+            assert_eq!(error.code(), ErrorCode::Unavailable);
+            error.to_string()
+        }
+    };
+    assert!(text.contains("the launcher did not report that the walls stand"), "{text}");
+    assert!(!world.path("ws/x").exists());
+}
+
+/// Weakness W38: a runner that fails at run time is passed over in the same call, and the report says so.
+#[test]
+fn a_runner_that_fails_at_run_time_is_passed_over() {
+    let world = World::with(|base, config| {
+        let script = format!(
+            "if [ -e '{}/broken' ]; then echo 'runner: broken' >&2; exit 9; fi; exec /usr/bin/bwrap \"$@\"",
+            base.display()
+        );
+        let argv = vec!["/bin/sh".into(), "-c".into(), script.into(), "runner".into()];
+        config.custom_runner = Some(CustomRunner { argv, failure_signatures: vec!["runner: ".to_owned()] });
+        config.chain = Some(vec![Backend::Custom, Backend::Landlock]);
+    });
+    let run = || {
+        let options = CallOptions { cwd: Some("/".into()), ..CallOptions::default() };
+        let policy = world.policy(SandboxMode::ReadOnly);
+        world.provider.run(&shell("echo ran"), &policy, &options, &capture(), &Cancel::new()).unwrap()
+    };
+    assert_eq!(run().outcome.report().unwrap().backend(), "custom_runner");
+    std::fs::write(world.path("broken"), "").unwrap();
+    for _ in 0..2 {
+        let result = run();
+        assert_eq!((result.outcome.verdict(), text(&result.stdout.bytes)), (Verdict::Completed, "ran\n".to_owned()));
+        let report = result.outcome.report().unwrap();
+        assert_eq!(report.backend(), "linux_landlock");
+        assert!(report.facts().notes.iter().any(|note| note.contains("custom_runner was passed over")), "{report:?}");
+    }
+}
