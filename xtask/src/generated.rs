@@ -119,9 +119,9 @@ fn stated(golden: &str) -> impl Iterator<Item = (&str, &str)> {
         .filter(|(_, cell)| cell.ends_with(']') && cell.contains(" ["))
 }
 
-/// Every attempt that the effects table leaves open, with where and why.
+/// Every attempt that the effects table leaves open, with where and why; those that are alike in one row.
 fn open_effects(table: &str, reasons: &str) -> String {
-    let mut text = String::from("| attempt | namespace | bwrap | landlock | why |\n|---|---|---|---|---|\n");
+    let mut rows: Vec<(String, Vec<&str>)> = Vec::new();
     for line in table.lines().filter(|line| !line.starts_with('#') && line.contains("open:")) {
         let cells: Vec<&str> = line.split(" | ").map(str::trim).collect();
         let [id, _, confined @ ..] = &cells[..] else { continue };
@@ -129,7 +129,15 @@ fn open_effects(table: &str, reasons: &str) -> String {
         let mut why: Vec<&str> = keys.map(|(_, key)| reason(reasons, key)).collect();
         why.dedup();
         let shown: Vec<String> = confined.iter().map(|cell| open_in(cell)).collect();
-        text.push_str(&format!("| `{id}` | {} | {} |\n", shown.join(" | "), why.join("; ")));
+        let row = format!("{} | {}", shown.join(" | "), why.join("; "));
+        match rows.iter_mut().find(|(known, _)| *known == row) {
+            Some((_, ids)) => ids.push(id),
+            None => rows.push((row, vec![id])),
+        }
+    }
+    let mut text = String::from("| attempts | namespace | bwrap | landlock | why |\n|---|---|---|---|---|\n");
+    for (row, ids) in rows {
+        text.push_str(&format!("| `{}` | {row} |\n", ids.join("` `")));
     }
     text
 }
@@ -182,9 +190,10 @@ mod tests {
 
     #[test]
     fn open_cells_are_listed_with_their_reason() {
-        let table = "# c\na-b   | changed | EROFS | rw=open:link ro=EROFS | open:link\nc | ok | ok | ok | ok\n";
+        let table = "# c\na-b   | changed | EROFS | rw=open:link ro=EROFS | open:link\nc | ok | ok | ok | ok\n\
+                     d | changed | ENOENT | rw=open:link ro=EROFS | open:link\n";
         let listed = open_effects(table, "(\n \"link\",\n \"a second name\"),");
-        assert_eq!(listed.lines().nth(2), Some("| `a-b` | closed | workspace-write | open | a second name |"));
+        assert_eq!(listed.lines().nth(2), Some("| `a-b` `d` | closed | workspace-write | open | a second name |"));
         assert_eq!(listed.lines().count(), 3);
     }
 }
