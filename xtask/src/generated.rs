@@ -30,10 +30,10 @@ pub(crate) fn run(act: Act) -> Result<(), String> {
     }
 }
 
-/// What the program says about its own command line.
+/// What the program says about its own command line. Built with the whole workspace, so that CI does not build it anew.
 fn manual(workspace: &Workspace) -> Result<String, String> {
     let mut cargo = Command::new(env!("CARGO"));
-    output(cargo.args(["build", "--quiet", "-p", "pinfold-cli", "--bin", "pinfold"]).current_dir(&workspace.root))?;
+    output(cargo.args(["build", "--quiet", "--workspace", "--bin", "pinfold"]).current_dir(&workspace.root))?;
     output(Command::new(workspace.debug().join("pinfold")).arg("manual"))
 }
 
