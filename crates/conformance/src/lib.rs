@@ -8,6 +8,7 @@ pub mod errno;
 pub mod expect;
 pub mod fixture;
 pub mod judge;
+pub mod sleeper;
 pub mod snapshot;
 pub mod start;
 pub mod sys;

@@ -28,11 +28,8 @@ impl Setup {
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = Command::new(&self.launcher)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .expect("the launcher starts");
+        let output =
+            Command::new(&self.launcher).args(arguments).stdin(Stdio::null()).output().expect("the launcher starts");
         triple(&output)
     }
 }
@@ -71,7 +68,9 @@ fn usage_errors_have_their_texts_and_run_nothing() {
     assert_eq!(setup.run(&["--net", "--", "true"]), refused("usage error: unknown argument: --net"));
     assert_eq!(setup.run(&["true"]), refused("usage error: unknown argument: true"));
     let exclusive = refused("usage error: --probe takes no other arguments");
-    for arguments in [&["--probe", "--probe"][..], &["--probe", "--"], &["--probe", "--ro", "/"], &["--ro", "/", "--probe"]] {
+    for arguments in
+        [&["--probe", "--probe"][..], &["--probe", "--"], &["--probe", "--ro", "/"], &["--ro", "/", "--probe"]]
+    {
         assert_eq!(setup.run(arguments), exclusive, "{arguments:?}");
     }
 }
@@ -103,7 +102,10 @@ fn a_path_value_may_look_like_a_flag() {
         setup.run(&["--ro", "--rw", "--", "true"]),
         refused("cannot open rule path: --rw: No such file or directory")
     );
-    assert_eq!(setup.run(&["--ro", "--", "--", "true"]), refused("cannot open rule path: --: No such file or directory"));
+    assert_eq!(
+        setup.run(&["--ro", "--", "--", "true"]),
+        refused("cannot open rule path: --: No such file or directory")
+    );
 }
 
 #[test]
@@ -131,7 +133,8 @@ fn what_is_not_granted_cannot_be_read() {
     let setup = Setup::new("read");
     fs::write(setup.base.join("in/secret"), "x").expect("written");
     let secret = setup.path("in/secret");
-    let (code, _, stderr) = setup.run(&["--ro", "/usr", "--ro", "/lib", "--ro", "/lib64", "--ro", "/etc", "--", "/usr/bin/cat", &secret]);
+    let (code, _, stderr) =
+        setup.run(&["--ro", "/usr", "--ro", "/lib", "--ro", "/lib64", "--ro", "/etc", "--", "/usr/bin/cat", &secret]);
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.ends_with("Permission denied\n"), "{stderr}");
     let (code, stdout, _) = setup.run(&["--ro", "/", "--", "/usr/bin/cat", &secret]);
@@ -145,7 +148,8 @@ fn the_commands_own_status_passes_unchanged() {
         let script = format!("exit {status}");
         assert_eq!(setup.run(&["--ro", "/", "--", "sh", "-c", &script]), (status, String::new(), String::new()));
     }
-    let killed = Command::new(&setup.launcher).args(["--ro", "/", "--", "sh", "-c", "kill -9 $$"]).status().expect("starts");
+    let killed =
+        Command::new(&setup.launcher).args(["--ro", "/", "--", "sh", "-c", "kill -9 $$"]).status().expect("starts");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed), Some(9));
 }
 
@@ -167,7 +171,11 @@ fn bare_names_are_looked_up_and_arguments_and_environment_pass_byte_for_byte() {
         .output()
         .expect("starts");
     assert_eq!(output.stdout, b"a b\n'\"\xff--|");
-    let output = Command::new(&setup.launcher).args(["--ro", "/", "--", "/usr/bin/env"]).env_clear().env("ONLY", "this").output();
+    let output = Command::new(&setup.launcher)
+        .args(["--ro", "/", "--", "/usr/bin/env"])
+        .env_clear()
+        .env("ONLY", "this")
+        .output();
     assert_eq!(output.expect("starts").stdout, b"ONLY=this\n");
 }
 

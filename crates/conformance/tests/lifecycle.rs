@@ -6,6 +6,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::fixture::Fixture;
 use pinfold_conformance::judge::{Finished, output_within, wait_within};
+use pinfold_conformance::sleeper::Sleeper;
 use pinfold_conformance::snapshot::Snapshot;
 use pinfold_conformance::start::{Backend, Mode, Run, confined_command, needed, uids};
 use pinfold_conformance::sys;
@@ -15,8 +16,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -168,64 +168,19 @@ fn expect_equal<T: PartialEq + std::fmt::Debug>(got: T, expected: T) -> Result<(
     expect(got == expected, format!("expected {expected:?}, got {got:?}"))
 }
 
-/// A number of seconds to sleep that no other process on this host sleeps: finds the sleeper from outside, whatever its
-/// process id or parent are.
-struct Sleeper(String);
-
-impl Sleeper {
-    fn new() -> Sleeper {
-        static COUNTER: AtomicU32 = AtomicU32::new(0);
-        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-        Sleeper(format!("7{:07}{number:04}", std::process::id()))
+/// Confined, they are gone soon; unconfined, they are still there, which shows that somebody has to end them.
+fn expect_gone(sleeper: &Sleeper, world: &World) -> Result<(), Failed> {
+    if world.is_confined() {
+        let gone = sleeper.wait_until(|n| n == 0, GONE_WITHIN);
+        return expect(gone, format!("{} descendants are left", sleeper.processes().len()));
     }
-
-    /// The processes that execute `sleep` with this number.
-    fn processes(&self) -> Vec<i32> {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse::<i32>().ok());
-        let expected = format!("sleep\0{}\0", self.0);
-        pids.filter(|pid| {
-            std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.ends_with(expected.as_bytes()))
-        })
-        .collect()
-    }
-
-    fn wait_until(&self, condition: impl Fn(usize) -> bool, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        loop {
-            if condition(self.processes().len()) {
-                return true;
-            }
-            if Instant::now() > deadline {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// Confined, they are gone soon; unconfined, they are still there, which shows that somebody has to end them.
-    fn expect_gone(&self, world: &World) -> Result<(), Failed> {
-        if world.is_confined() {
-            let gone = self.wait_until(|n| n == 0, GONE_WITHIN);
-            return expect(gone, format!("{} descendants are left", self.processes().len()));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        expect(!self.processes().is_empty(), "the control ended by itself")
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        for pid in self.processes() {
-            // RACE: it may end meanwhile; its number is not given to another process so soon.
-            let _ = sys!(libc::SYS_kill, pid, libc::SIGKILL);
-        }
-    }
+    std::thread::sleep(Duration::from_millis(100));
+    expect(!sleeper.processes().is_empty(), "the control ended by itself")
 }
 
 /// One sleeper as child, one that left its session and parent.
 fn sleepers(sleeper: &Sleeper) -> String {
-    let number = &sleeper.0;
+    let number = sleeper.seconds();
     format!("setsid sh -c 'setsid sleep {number} & exit' <&- >&- 2>&-; sleep {number} & echo started; wait")
 }
 
@@ -246,7 +201,7 @@ fn kill_and_expect_gone(world: &World, caller: bool) -> Result<(), Failed> {
     child.kill()?;
     child.wait()?;
     expect(started && line == "started\n", "the sleepers did not start")?;
-    sleeper.expect_gone(world)
+    expect_gone(&sleeper, world)
 }
 
 fn death_of_the_caller_ends_all_descendants(world: &World) -> Result<(), Failed> {
@@ -259,22 +214,22 @@ fn death_of_the_launcher_ends_all_descendants(world: &World) -> Result<(), Faile
     }
     // Without a PID namespace nobody is left who could find a daemon; what the kernel ends is the command itself.
     let sleeper = Sleeper::new();
-    let mut child = world.command(&["/bin/sh", "-c", &format!("exec sleep {}", sleeper.0)]).spawn()?;
+    let mut child = world.command(&["/bin/sh", "-c", &format!("exec sleep {}", sleeper.seconds())]).spawn()?;
     let started = sleeper.wait_until(|n| n == 1, LIMIT);
     child.kill()?;
     child.wait()?;
     expect(started, "the sleeper did not start")?;
-    sleeper.expect_gone(world)
+    expect_gone(&sleeper, world)
 }
 
 fn daemon_ends_with_the_call(world: &World) -> Result<(), Failed> {
     let sleeper = Sleeper::new();
-    let number = &sleeper.0;
+    let number = sleeper.seconds();
     // Twice away from its parent, in a session of its own, and without our streams.
     let script = format!("setsid sh -c 'trap \"\" HUP TERM; setsid sleep {number} & exit' <&- >&- 2>&-; exit 3");
     let finished = world.run(&["/bin/sh", "-c", &script])?;
     expect_equal(finished.status.code(), Some(3))?;
-    sleeper.expect_gone(world)
+    expect_gone(&sleeper, world)
 }
 
 fn command_cannot_end_its_supervisor(world: &World) -> Result<(), Failed> {
