@@ -25,20 +25,12 @@ closed_words! {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunnerFailureRule {
     /// Exit statuses with which the rule may match; absent allows every status but 0, empty allows none.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     pub allowed_exit_codes: Option<Vec<i32>>,
     /// Texts of which one must stand within a line; blank ones are ignored.
     pub fatal_signatures: Vec<String>,
     /// Whole lines that are harmless and are set aside before the search.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     pub informational_lines: Option<Vec<String>>,
 }
 
@@ -68,22 +60,13 @@ pub struct ConfinedArgv {
 /// index is counted from 0, the program).
 pub fn validate_command<A: AsRef<OsStr>>(argv: &[A]) -> Result<(), SandboxError> {
     let Some(program) = argv.first() else {
-        return Err(SandboxError::InvalidCommand {
-            problem: CommandProblem::Empty,
-        });
+        return Err(SandboxError::InvalidCommand { problem: CommandProblem::Empty });
     };
     if program.as_ref().is_empty() {
-        return Err(SandboxError::InvalidCommand {
-            problem: CommandProblem::EmptyProgram,
-        });
+        return Err(SandboxError::InvalidCommand { problem: CommandProblem::EmptyProgram });
     }
-    match argv
-        .iter()
-        .position(|argument| argument.as_ref().as_encoded_bytes().contains(&0))
-    {
-        Some(index) => Err(SandboxError::InvalidCommand {
-            problem: CommandProblem::NulByte { index },
-        }),
+    match argv.iter().position(|argument| argument.as_ref().as_encoded_bytes().contains(&0)) {
+        Some(index) => Err(SandboxError::InvalidCommand { problem: CommandProblem::NulByte { index } }),
         None => Ok(()),
     }
 }
@@ -136,10 +119,7 @@ mod tests {
             r#"{"argv":["a"],"enforcement":"full","denialSignatures":[],
                 "runnerFailureRules":[{"fatalSignatures":[],"allowedExitCodes":null}]}"#,
         ] {
-            assert!(
-                serde_json::from_str::<ConfinedArgv>(json).is_err(),
-                "{json}"
-            );
+            assert!(serde_json::from_str::<ConfinedArgv>(json).is_err(), "{json}");
         }
     }
 
@@ -161,10 +141,7 @@ mod tests {
             (&[], "the command is empty"),
             (&["", "x"], "the program name is empty"),
             (&["a\0"], "argument 0 of the command holds a NUL byte"),
-            (
-                &["a", "", "\0"],
-                "argument 2 of the command holds a NUL byte",
-            ),
+            (&["a", "", "\0"], "argument 2 of the command holds a NUL byte"),
         ];
         for (argv, text) in cases {
             let error = validate_command(argv).unwrap_err();

@@ -51,10 +51,7 @@ pub fn matches_denial(exit: Option<i32>, stderr: &[u8], signatures: &[String]) -
     if !failed(exit) {
         return false;
     }
-    contains_any(
-        &String::from_utf8_lossy(stderr).to_lowercase(),
-        &folded(signatures),
-    )
+    contains_any(&String::from_utf8_lossy(stderr).to_lowercase(), &folded(signatures))
 }
 
 /// Returns the line by which error text shows that the runner failed, in its own spelling.
@@ -63,19 +60,11 @@ pub fn matches_denial(exit: Option<i32>, stderr: &[u8], signatures: &[String]) -
 /// signatures within a line, without regard to case. Lines end at LF or CRLF; lines equal to an informational
 /// one (as a whole, without regard to case) are set aside first. Blank signatures are ignored. Bytes that are
 /// not UTF-8 match nothing and come back as replacement characters.
-pub fn classify_runner_failure(
-    exit: Option<i32>,
-    stderr: &[u8],
-    rules: &[RunnerFailureRule],
-) -> Option<String> {
+pub fn classify_runner_failure(exit: Option<i32>, stderr: &[u8], rules: &[RunnerFailureRule]) -> Option<String> {
     let code = exit.filter(|code| *code != 0)?;
     let text = String::from_utf8_lossy(stderr);
     rules.iter().find_map(|rule| {
-        if rule
-            .allowed_exit_codes
-            .as_ref()
-            .is_some_and(|allowed| !allowed.contains(&code))
-        {
+        if rule.allowed_exit_codes.as_ref().is_some_and(|allowed| !allowed.contains(&code)) {
             return None;
         }
         let signatures = folded(&rule.fatal_signatures);
@@ -107,15 +96,11 @@ pub struct SpawnFailure<'a> {
 /// its path is the runner and its call is `spawn` or `spawn <runner>`, or it has no path and its call is exactly
 /// `spawn <runner>`. Everything else keeps its ordinary meaning.
 pub fn is_runner_spawn_failure(failure: &SpawnFailure<'_>, runner: &OsStr) -> bool {
-    if !failure.cwd_is_enterable_directory
-        || !matches!(failure.code, Some("ENOENT" | "EACCES"))
-        || runner.is_empty()
-    {
+    if !failure.cwd_is_enterable_directory || !matches!(failure.code, Some("ENOENT" | "EACCES")) || runner.is_empty() {
         return false;
     }
     let call = failure.syscall.map(OsStr::as_encoded_bytes);
-    let names_runner =
-        call.and_then(|call| call.strip_prefix(b"spawn ")) == Some(runner.as_encoded_bytes());
+    let names_runner = call.and_then(|call| call.strip_prefix(b"spawn ")) == Some(runner.as_encoded_bytes());
     match failure.path {
         Some(path) => path == runner && (names_runner || call == Some(b"spawn".as_slice())),
         None => names_runner,
@@ -127,22 +112,15 @@ fn failed(exit: Option<i32>) -> bool {
 }
 
 fn folded(texts: &[String]) -> Vec<String> {
-    texts
-        .iter()
-        .filter(|text| !text.trim().is_empty())
-        .map(|text| text.to_lowercase())
-        .collect()
+    texts.iter().filter(|text| !text.trim().is_empty()).map(|text| text.to_lowercase()).collect()
 }
 
 fn contains_any(folded_text: &str, folded_signatures: &[String]) -> bool {
-    folded_signatures
-        .iter()
-        .any(|signature| folded_text.contains(signature.as_str()))
+    folded_signatures.iter().any(|signature| folded_text.contains(signature.as_str()))
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.split('\n')
-        .map(|line| line.strip_suffix('\r').unwrap_or(line))
+    text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line))
 }
 
 #[cfg(test)]
@@ -164,11 +142,7 @@ mod tests {
     }
 
     fn rule(allowed_exit_codes: Option<Vec<i32>>, signature: &str) -> RunnerFailureRule {
-        RunnerFailureRule {
-            allowed_exit_codes,
-            fatal_signatures: strings(&[signature]),
-            informational_lines: None,
-        }
+        RunnerFailureRule { allowed_exit_codes, fatal_signatures: strings(&[signature]), informational_lines: None }
     }
 
     #[test]
@@ -180,11 +154,7 @@ mod tests {
         for exit in [Some(0), None] {
             assert!(!matches_denial(exit, text, &signatures));
         }
-        assert!(!matches_denial(
-            Some(1),
-            text,
-            &strings(&["permission denied"])
-        ));
+        assert!(!matches_denial(Some(1), text, &strings(&["permission denied"])));
         assert!(!matches_denial(Some(1), text, &[]));
     }
 
@@ -197,65 +167,44 @@ mod tests {
             informational_lines: None,
         }];
         assert_eq!(classify_runner_failure(Some(1), b"a  b\n", &rules), None);
-        assert_eq!(
-            classify_runner_failure(Some(1), b"a  b\nFatal: c\n", &rules),
-            Some("Fatal: c".into())
-        );
+        assert_eq!(classify_runner_failure(Some(1), b"a  b\nFatal: c\n", &rules), Some("Fatal: c".into()));
     }
 
     #[test]
     fn text_that_is_not_utf8_is_still_read() {
         let text = b"\xff\xfe: Permission denied\r\n\xff";
-        assert_eq!(
-            landlock().classify(Some(1), text),
-            denied(&["\u{fffd}\u{fffd}: Permission denied"])
-        );
+        assert_eq!(landlock().classify(Some(1), text), denied(&["\u{fffd}\u{fffd}: Permission denied"]));
     }
 
     #[test]
     fn the_denied_lines_come_back_in_their_own_spelling() {
         let text = b"a: Read-only file system\r\nfine\nb: READ-ONLY file system";
-        assert_eq!(
-            bwrap().classify(Some(2), text),
-            denied(&["a: Read-only file system", "b: READ-ONLY file system"])
-        );
+        assert_eq!(bwrap().classify(Some(2), text), denied(&["a: Read-only file system", "b: READ-ONLY file system"]));
     }
 
     #[test]
     fn a_signature_across_lines_yields_the_whole_text() {
         let signatures = strings(&["one\ntwo"]);
-        assert_eq!(
-            classify(Some(1), b"ONE\nTwo", &signatures, &[]),
-            denied(&["ONE\nTwo"])
-        );
+        assert_eq!(classify(Some(1), b"ONE\nTwo", &signatures, &[]), denied(&["ONE\nTwo"]));
     }
 
     #[test]
     fn a_runner_failure_outranks_a_denial() {
         let text = b"x: Read-only file system\nbwrap: Can't mount: Read-only file system\n";
-        assert_eq!(
-            bwrap().classify(Some(1), text),
-            runner_failure("bwrap: Can't mount: Read-only file system")
-        );
+        assert_eq!(bwrap().classify(Some(1), text), runner_failure("bwrap: Can't mount: Read-only file system"));
     }
 
     #[test]
     fn success_and_death_by_signal_are_ordinary() {
         for exit in [Some(0), None] {
-            assert_eq!(
-                bwrap().classify(exit, b"bwrap: no\nread-only file system"),
-                Classification::Ordinary
-            );
+            assert_eq!(bwrap().classify(exit, b"bwrap: no\nread-only file system"), Classification::Ordinary);
         }
     }
 
     #[test]
     fn rules_are_tried_in_order() {
         let rules = [rule(None, "second"), rule(None, "first")];
-        assert_eq!(
-            classify_runner_failure(Some(1), b"first\nsecond\nsecond again", &rules),
-            Some("second".into())
-        );
+        assert_eq!(classify_runner_failure(Some(1), b"first\nsecond\nsecond again", &rules), Some("second".into()));
     }
 
     #[test]
@@ -279,37 +228,15 @@ mod tests {
             (Some("/bin/other"), Some("spawn /bin/r x"), false),
             (Some("/bin/r x"), Some("open"), false),
         ] {
-            assert_eq!(
-                is_runner_spawn_failure(&fact(path, syscall), runner),
-                blamed,
-                "{path:?} {syscall:?}"
-            );
+            assert_eq!(is_runner_spawn_failure(&fact(path, syscall), runner), blamed, "{path:?} {syscall:?}");
         }
         let named = fact(Some("/bin/r x"), Some("spawn"));
-        assert!(is_runner_spawn_failure(
-            &SpawnFailure {
-                code: Some("EACCES"),
-                ..named
-            },
-            runner
-        ));
+        assert!(is_runner_spawn_failure(&SpawnFailure { code: Some("EACCES"), ..named }, runner));
         for code in [None, Some("ENOEXEC"), Some("ENOTDIR"), Some("enoent")] {
-            assert!(!is_runner_spawn_failure(
-                &SpawnFailure { code, ..named },
-                runner
-            ));
+            assert!(!is_runner_spawn_failure(&SpawnFailure { code, ..named }, runner));
         }
-        assert!(!is_runner_spawn_failure(
-            &SpawnFailure {
-                cwd_is_enterable_directory: false,
-                ..named
-            },
-            runner
-        ));
-        assert!(!is_runner_spawn_failure(
-            &fact(Some(""), Some("spawn")),
-            OsStr::new("")
-        ));
+        assert!(!is_runner_spawn_failure(&SpawnFailure { cwd_is_enterable_directory: false, ..named }, runner));
+        assert!(!is_runner_spawn_failure(&fact(Some(""), Some("spawn")), OsStr::new("")));
     }
 
     prop_compose! {

@@ -18,11 +18,7 @@ pub struct UnknownWord {
 
 impl UnknownWord {
     pub(crate) fn new(kind: &'static str, value: &str, allowed: &'static [&'static str]) -> Self {
-        Self {
-            kind,
-            value: value.to_owned(),
-            allowed,
-        }
+        Self { kind, value: value.to_owned(), allowed }
     }
 
     /// Returns the text that was refused, as it was given.
@@ -119,24 +115,15 @@ mod tests {
     #[test]
     fn an_unknown_word_is_named_and_the_allowed_ones_are_listed() {
         let error = "Fig\n".parse::<Fruit>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unknown fruit \"Fig\\n\"; expected one of: sour-cherry, fig"
-        );
+        assert_eq!(error.to_string(), "unknown fruit \"Fig\\n\"; expected one of: sour-cherry, fig");
         assert_eq!(error.value(), "Fig\n");
         assert_eq!(error.allowed(), ["sour-cherry", "fig"]);
     }
 
     #[test]
     fn json_uses_the_word_and_refuses_others() {
-        assert_eq!(
-            serde_json::to_string(&Fruit::SourCherry).unwrap(),
-            "\"sour-cherry\""
-        );
+        assert_eq!(serde_json::to_string(&Fruit::SourCherry).unwrap(), "\"sour-cherry\"");
         let error = serde_json::from_str::<Fruit>("\"apple\"").unwrap_err();
-        assert!(
-            error.to_string().contains("unknown fruit \"apple\""),
-            "{error}"
-        );
+        assert!(error.to_string().contains("unknown fruit \"apple\""), "{error}");
     }
 }

@@ -29,9 +29,7 @@ pub fn bwrap() -> Dialect {
 /// Returns the texts of the reference's Landlock launcher.
 pub fn landlock() -> Dialect {
     let rule = RunnerFailureRule {
-        informational_lines: Some(vec![
-            "landlock-run: partial enforcement (older Landlock ABI)".to_owned(),
-        ]),
+        informational_lines: Some(vec!["landlock-run: partial enforcement (older Landlock ABI)".to_owned()]),
         ..rule(Some(125), "landlock-run: ")
     };
     Dialect::of(&[EACCES], [rule])
@@ -44,10 +42,7 @@ pub fn seatbelt() -> Dialect {
 
 /// Returns the texts of the Windows restricted-token runner.
 pub fn windows_acl() -> Dialect {
-    Dialect::of(
-        &["access is denied", "access to the path", EACCES, EPERM],
-        [rule(Some(127), "windows-acl-run: ")],
-    )
+    Dialect::of(&["access is denied", "access to the path", EACCES, EPERM], [rule(Some(127), "windows-acl-run: ")])
 }
 
 /// Returns the texts of our launcher with a mount tree of its own.
@@ -83,10 +78,7 @@ pub fn custom_runner(
         (true, false) => return Err(CustomRunnerError::RunnerMissing),
         (false, false) => {}
     }
-    if failure_signatures
-        .iter()
-        .any(|text| text.trim().is_empty() || text.contains(['\n', '\r']))
-    {
+    if failure_signatures.iter().any(|text| text.trim().is_empty() || text.contains(['\n', '\r'])) {
         return Err(CustomRunnerError::SignatureMalformed);
     }
     let rule = RunnerFailureRule {
@@ -121,12 +113,7 @@ impl Dialect {
 
     /// Classifies a finished program by this dialect; see [`classify`].
     pub fn classify(&self, exit: Option<i32>, stderr: &[u8]) -> Classification {
-        classify(
-            exit,
-            stderr,
-            &self.denial_signatures,
-            &self.runner_failure_rules,
-        )
+        classify(exit, stderr, &self.denial_signatures, &self.runner_failure_rules)
     }
 }
 
@@ -172,19 +159,10 @@ mod tests {
             runner_failure("landlock-run: exec failed: No such file or directory")
         );
         for exit in [1, 2, 126, 127] {
-            assert_eq!(
-                landlock().classify(Some(exit), text),
-                Classification::Ordinary
-            );
+            assert_eq!(landlock().classify(Some(exit), text), Classification::Ordinary);
         }
-        assert_eq!(
-            windows_acl().classify(Some(1), b"windows-acl-run: x"),
-            Classification::Ordinary
-        );
-        assert_eq!(
-            windows_acl().classify(Some(127), b"windows-acl-run: x"),
-            runner_failure("windows-acl-run: x")
-        );
+        assert_eq!(windows_acl().classify(Some(1), b"windows-acl-run: x"), Classification::Ordinary);
+        assert_eq!(windows_acl().classify(Some(127), b"windows-acl-run: x"), runner_failure("windows-acl-run: x"));
     }
 
     #[test]
@@ -200,55 +178,27 @@ mod tests {
             }
         }
         let both = format!("{NOTICE}\nlandlock-run: out of memory\n");
-        assert_eq!(
-            landlock().classify(Some(125), both.as_bytes()),
-            runner_failure("landlock-run: out of memory")
-        );
+        assert_eq!(landlock().classify(Some(125), both.as_bytes()), runner_failure("landlock-run: out of memory"));
         let refused = format!("{NOTICE}\nsh: x: Permission denied\n");
-        assert_eq!(
-            landlock().classify(Some(1), refused.as_bytes()),
-            denied(&["sh: x: Permission denied"])
-        );
+        assert_eq!(landlock().classify(Some(1), refused.as_bytes()), denied(&["sh: x: Permission denied"]));
     }
 
     #[test]
     fn a_line_that_only_contains_the_notice_is_not_set_aside() {
         let text = format!("{NOTICE} and more");
-        assert_eq!(
-            landlock().classify(Some(125), text.as_bytes()),
-            runner_failure(&text)
-        );
+        assert_eq!(landlock().classify(Some(125), text.as_bytes()), runner_failure(&text));
     }
 
     #[test]
     fn our_own_dialects_recognise_our_launcher() {
-        for dialect in [
-            launcher_namespace(),
-            launcher_landlock(),
-            bwrap_with_launcher(),
-        ] {
+        for dialect in [launcher_namespace(), launcher_landlock(), bwrap_with_launcher()] {
             let line = "pinfold-run: setup failed";
-            assert_eq!(
-                dialect.classify(Some(125), line.as_bytes()),
-                runner_failure(line)
-            );
-            assert_eq!(
-                dialect.classify(Some(1), line.as_bytes()),
-                Classification::Ordinary
-            );
-            assert!(matches!(
-                dialect.classify(Some(1), b"Permission denied"),
-                Classification::Denied(_)
-            ));
+            assert_eq!(dialect.classify(Some(125), line.as_bytes()), runner_failure(line));
+            assert_eq!(dialect.classify(Some(1), line.as_bytes()), Classification::Ordinary);
+            assert!(matches!(dialect.classify(Some(1), b"Permission denied"), Classification::Denied(_)));
         }
-        assert!(matches!(
-            launcher_landlock().classify(Some(1), b"Operation not permitted"),
-            Classification::Denied(_)
-        ));
-        assert!(matches!(
-            bwrap_with_launcher().classify(Some(1), b"bwrap: x"),
-            Classification::RunnerFailure(_)
-        ));
+        assert!(matches!(launcher_landlock().classify(Some(1), b"Operation not permitted"), Classification::Denied(_)));
+        assert!(matches!(bwrap_with_launcher().classify(Some(1), b"bwrap: x"), Classification::RunnerFailure(_)));
     }
 
     #[test]
@@ -258,12 +208,7 @@ mod tests {
         assert_eq!(seatbelt().denial_signatures, ["operation not permitted"]);
         assert_eq!(
             windows_acl().denial_signatures,
-            [
-                "access is denied",
-                "access to the path",
-                "permission denied",
-                "operation not permitted"
-            ]
+            ["access is denied", "access to the path", "permission denied", "operation not permitted"]
         );
     }
 
@@ -272,34 +217,21 @@ mod tests {
         let command = [OsString::from("run")];
         assert_eq!(custom_runner(&[], &[]), Ok(None));
         let text = |command: &[OsString], signatures: &[&str]| {
-            custom_runner(command, &strings(signatures))
-                .unwrap_err()
-                .to_string()
+            custom_runner(command, &strings(signatures)).unwrap_err().to_string()
         };
         assert_eq!(
             text(&command, &[]),
             "sandbox-local: runnerCommand requires at least one runnerFailureSignatures entry"
         );
-        assert_eq!(
-            text(&[], &["x"]),
-            "sandbox-local: runnerFailureSignatures requires runnerCommand"
-        );
+        assert_eq!(text(&[], &["x"]), "sandbox-local: runnerFailureSignatures requires runnerCommand");
         for bad in ["", " \t", "a\nb", "a\r", "\n"] {
             assert_eq!(
                 text(&command, &["ok", bad]),
                 "sandbox-local: runnerFailureSignatures entries must be non-empty single-line strings"
             );
         }
-        let dialect = custom_runner(&command, &strings(&["run: "]))
-            .unwrap()
-            .unwrap();
-        assert_eq!(
-            dialect.denial_signatures,
-            ["read-only file system", "permission denied"]
-        );
-        assert_eq!(
-            dialect.classify(Some(9), b"RUN: no"),
-            runner_failure("RUN: no")
-        );
+        let dialect = custom_runner(&command, &strings(&["run: "])).unwrap().unwrap();
+        assert_eq!(dialect.denial_signatures, ["read-only file system", "permission denied"]);
+        assert_eq!(dialect.classify(Some(9), b"RUN: no"), runner_failure("RUN: no"));
     }
 }

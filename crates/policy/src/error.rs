@@ -152,11 +152,7 @@ pub enum SandboxError {
         detail: String,
     },
     /// `SANDBOX_INVALID_TEMP_ROOT`.
-    #[error(
-        "temp root {} must lie outside the workspace {} and must not contain it",
-        quote(temp),
-        quote(workspace)
-    )]
+    #[error("temp root {} must lie outside the workspace {} and must not contain it", quote(temp), quote(workspace))]
     InvalidTempRoot {
         /// The temp root.
         temp: PathBuf,
@@ -184,10 +180,7 @@ pub enum SandboxError {
         mode: ConfinedMode,
     },
     /// `SANDBOX_GUARANTEE_UNMET`.
-    #[error(
-        "backend {backend} cannot give the required guarantees on this host: {}",
-        words(guarantees)
-    )]
+    #[error("backend {backend} cannot give the required guarantees on this host: {}", words(guarantees))]
     GuaranteeUnmet {
         /// The backend's name.
         backend: String,
@@ -265,20 +258,11 @@ impl SandboxError {
     pub fn body(&self) -> ErrorBody {
         let (mut causes, mut guarantees) = (Vec::new(), Vec::new());
         match self {
-            Self::Unavailable {
-                causes: refusals, ..
-            } => causes.clone_from(refusals),
-            Self::GuaranteeUnmet {
-                guarantees: unmet, ..
-            } => guarantees.clone_from(unmet),
+            Self::Unavailable { causes: refusals, .. } => causes.clone_from(refusals),
+            Self::GuaranteeUnmet { guarantees: unmet, .. } => guarantees.clone_from(unmet),
             _ => {}
         }
-        ErrorBody {
-            code: self.code(),
-            message: self.to_string(),
-            causes,
-            guarantees,
-        }
+        ErrorBody { code: self.code(), message: self.to_string(), causes, guarantees }
     }
 }
 
@@ -303,11 +287,7 @@ pub struct ErrorBody {
 /// First the reference's sentence with the mode filled in, byte for byte; then, for each cause, one sentence
 /// ` Backend <name>: <reason> (<remedy>).` (the bracket is left out without a remedy); last, if a runner was
 /// started, ` Runner failure: <detail>`, which ends the text in the runner's own spelling.
-pub fn unavailable_text(
-    mode: ConfinedMode,
-    causes: &[BackendRefusal],
-    runner_failure: Option<&str>,
-) -> String {
+pub fn unavailable_text(mode: ConfinedMode, causes: &[BackendRefusal], runner_failure: Option<&str>) -> String {
     let mut text = format!(
         "sandbox mode \"{mode}\" is requested but no sandbox backend is usable on this host; refusing to run the \
          command unconfined. Install bubblewrap or run a Landlock-enforcing kernel (Linux), ensure sandbox-exec is \
@@ -329,11 +309,7 @@ pub fn unavailable_text(
 }
 
 fn words(guarantees: &[Guarantee]) -> String {
-    guarantees
-        .iter()
-        .map(|guarantee| guarantee.as_str())
-        .collect::<Vec<_>>()
-        .join(", ")
+    guarantees.iter().map(|guarantee| guarantee.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -358,75 +334,39 @@ mod tests {
     #[test]
     fn our_remedies_follow_and_the_runner_failure_ends_the_text() {
         let causes = vec![
-            BackendRefusal {
-                backend: "a".into(),
-                reason: "no userns".into(),
-                remedy: "set x=1".into(),
-            },
-            BackendRefusal {
-                backend: "b".into(),
-                reason: "gone".into(),
-                remedy: String::new(),
-            },
+            BackendRefusal { backend: "a".into(), reason: "no userns".into(), remedy: "set x=1".into() },
+            BackendRefusal { backend: "b".into(), reason: "gone".into(), remedy: String::new() },
         ];
         assert_eq!(
             unavailable(causes, Some("bwrap: No")).to_string(),
-            format!(
-                "{SEED} Backend a: no userns (set x=1). Backend b: gone. Runner failure: bwrap: No"
-            )
+            format!("{SEED} Backend a: no userns (set x=1). Backend b: gone. Runner failure: bwrap: No")
         );
-        assert_eq!(
-            unavailable(vec![], Some("x ")).to_string(),
-            format!("{SEED} Runner failure: x ")
-        );
+        assert_eq!(unavailable(vec![], Some("x ")).to_string(), format!("{SEED} Runner failure: x "));
     }
 
     #[test]
     fn every_error_has_its_code_and_a_text_of_one_line() {
         let errors = [
             unavailable(vec![], None),
-            SandboxError::PreparationFailed {
-                backend: "b".into(),
-                detail: "mkdir \"/x\": EACCES".into(),
-            },
-            SandboxError::InvalidTempRoot {
-                temp: "/t\n".into(),
-                workspace: "/t".into(),
-            },
+            SandboxError::PreparationFailed { backend: "b".into(), detail: "mkdir \"/x\": EACCES".into() },
+            SandboxError::InvalidTempRoot { temp: "/t\n".into(), workspace: "/t".into() },
             SandboxError::InvalidRoot {
                 role: RootRole::Additional,
                 path: "/x\n".into(),
                 problem: RootProblem::Symlink,
             },
-            SandboxError::FileDenied {
-                operation: "write".into(),
-                path: "/x\n".into(),
-                mode: ConfinedMode::ReadOnly,
-            },
+            SandboxError::FileDenied { operation: "write".into(), path: "/x\n".into(), mode: ConfinedMode::ReadOnly },
             SandboxError::GuaranteeUnmet {
                 backend: "b".into(),
                 guarantees: vec![Guarantee::Network, Guarantee::WriteMetadata],
             },
-            SandboxError::InvalidCommand {
-                problem: CommandProblem::Empty,
-            },
+            SandboxError::InvalidCommand { problem: CommandProblem::Empty },
             SandboxError::InvalidPolicy { detail: "d".into() },
-            SandboxError::UnsupportedPolicy {
-                backend: "b".into(),
-                detail: "d".into(),
-            },
-            SandboxError::CommandNotFound {
-                program: "p\n".into(),
-            },
-            SandboxError::CommandNotExecutable {
-                program: "p\n".into(),
-                reason: "r".into(),
-            },
+            SandboxError::UnsupportedPolicy { backend: "b".into(), detail: "d".into() },
+            SandboxError::CommandNotFound { program: "p\n".into() },
+            SandboxError::CommandNotExecutable { program: "p\n".into(), reason: "r".into() },
             SandboxError::Cancelled,
-            SandboxError::BackendUnknown {
-                name: "n\n".into(),
-                known: vec!["a".into(), "b".into()],
-            },
+            SandboxError::BackendUnknown { name: "n\n".into(), known: vec!["a".into(), "b".into()] },
         ];
         let codes: Vec<_> = errors.iter().map(SandboxError::code).collect();
         assert_eq!(codes, ErrorCode::ALL);
@@ -437,47 +377,24 @@ mod tests {
             errors[5].to_string(),
             "backend b cannot give the required guarantees on this host: network, write-metadata"
         );
-        assert_eq!(
-            errors[3].to_string(),
-            r#"additional writable root "/x\n" is a symbolic link"#
-        );
-        assert_eq!(
-            errors[12].to_string(),
-            r#"no backend is named "n\n"; known here: a, b"#
-        );
+        assert_eq!(errors[3].to_string(), r#"additional writable root "/x\n" is a symbolic link"#);
+        assert_eq!(errors[12].to_string(), r#"no backend is named "n\n"; known here: a, b"#);
     }
 
     #[test]
     fn the_wire_form_carries_causes_and_guarantees() {
-        let cause = BackendRefusal {
-            backend: "a".into(),
-            reason: "r".into(),
-            remedy: "m".into(),
-        };
+        let cause = BackendRefusal { backend: "a".into(), reason: "r".into(), remedy: "m".into() };
         let value = serde_json::to_value(unavailable(vec![cause], None).body()).unwrap();
         assert_eq!(value["code"], "SANDBOX_UNAVAILABLE");
-        assert_eq!(
-            value["causes"],
-            serde_json::json!([{"backend": "a", "reason": "r", "remedy": "m"}])
-        );
+        assert_eq!(value["causes"], serde_json::json!([{"backend": "a", "reason": "r", "remedy": "m"}]));
         assert!(value.get("guarantees").is_none());
-        let unmet = SandboxError::GuaranteeUnmet {
-            backend: "b".into(),
-            guarantees: vec![Guarantee::Network],
-        };
-        assert_eq!(
-            serde_json::to_value(unmet.body()).unwrap()["guarantees"],
-            serde_json::json!(["network"])
-        );
+        let unmet = SandboxError::GuaranteeUnmet { backend: "b".into(), guarantees: vec![Guarantee::Network] };
+        assert_eq!(serde_json::to_value(unmet.body()).unwrap()["guarantees"], serde_json::json!(["network"]));
     }
 
     #[test]
     fn codes_keep_the_references_spelling() {
-        let words: Vec<_> = ErrorCode::ALL
-            .iter()
-            .take(5)
-            .map(|code| code.as_str())
-            .collect();
+        let words: Vec<_> = ErrorCode::ALL.iter().take(5).map(|code| code.as_str()).collect();
         assert_eq!(
             words,
             [

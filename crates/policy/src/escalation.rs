@@ -5,8 +5,7 @@ use crate::UnknownWord;
 use crate::mode::SandboxMode;
 
 /// The modes that a request may name, whatever mode is in force; the advertised enum of a tool.
-pub const ESCALATION_TARGETS: [SandboxMode; 2] =
-    [SandboxMode::WorkspaceWrite, SandboxMode::DangerFullAccess];
+pub const ESCALATION_TARGETS: [SandboxMode; 2] = [SandboxMode::WorkspaceWrite, SandboxMode::DangerFullAccess];
 
 /// Returns the modes that are strictly wider, from narrow to wide.
 pub const fn wider_modes(mode: SandboxMode) -> &'static [SandboxMode] {
@@ -67,17 +66,13 @@ pub enum EscalationError {
         effective: SandboxMode,
     },
     /// There is no approver.
-    #[error(
-        "sandbox escalation to \"{requested}\" requires approval, but no approval service is composed"
-    )]
+    #[error("sandbox escalation to \"{requested}\" requires approval, but no approval service is composed")]
     NoApprover {
         /// The mode asked for.
         requested: SandboxMode,
     },
     /// The call belongs to no agent.
-    #[error(
-        "sandbox escalation to \"{requested}\" requires approval, but the call has no agent to route it through"
-    )]
+    #[error("sandbox escalation to \"{requested}\" requires approval, but the call has no agent to route it through")]
     NoAgent {
         /// The mode asked for.
         requested: SandboxMode,
@@ -100,9 +95,7 @@ pub enum EscalationError {
         requested: SandboxMode,
     },
     /// Nobody could be asked.
-    #[error(
-        "sandbox escalation to \"{requested}\" requires approval, but no approval channel is available"
-    )]
+    #[error("sandbox escalation to \"{requested}\" requires approval, but no approval channel is available")]
     Unavailable {
         /// The mode asked for.
         requested: SandboxMode,
@@ -144,10 +137,7 @@ pub fn validate_arguments<'a>(
     if justification.trim().is_empty() {
         return Err(EscalationError::JustificationBlank);
     }
-    Ok(Some(EscalationRequest {
-        mode: target(permissions)?,
-        justification,
-    }))
+    Ok(Some(EscalationRequest { mode: target(permissions)?, justification }))
 }
 
 /// Checks as [`validate_arguments`] does, when the mode in force is known already.
@@ -166,22 +156,16 @@ pub fn validate_arguments_under<'a>(
     let stated = justification.filter(|text| !text.trim().is_empty());
     match sandbox_permissions {
         None if stated.is_none() => Ok(None),
-        Some(permissions) if permissions == effective.as_str() => Ok(Some(EscalationRequest {
-            mode: effective,
-            justification: stated.unwrap_or_default(),
-        })),
+        Some(permissions) if permissions == effective.as_str() => {
+            Ok(Some(EscalationRequest { mode: effective, justification: stated.unwrap_or_default() }))
+        }
         _ => validate_arguments(sandbox_permissions, justification),
     }
 }
 
 fn target(text: &str) -> Result<SandboxMode, EscalationError> {
-    const WORDS: &[&str] = &[
-        ESCALATION_TARGETS[0].as_str(),
-        ESCALATION_TARGETS[1].as_str(),
-    ];
-    let found = ESCALATION_TARGETS
-        .into_iter()
-        .find(|mode| mode.as_str() == text);
+    const WORDS: &[&str] = &[ESCALATION_TARGETS[0].as_str(), ESCALATION_TARGETS[1].as_str()];
+    let found = ESCALATION_TARGETS.into_iter().find(|mode| mode.as_str() == text);
     found.ok_or_else(|| EscalationError::TargetUnknown(UnknownWord::new("mode", text, WORDS)))
 }
 
@@ -199,19 +183,13 @@ pub enum Widening {
 /// # Errors
 ///
 /// [`EscalationError::NotWider`] for a narrower mode.
-pub fn check_wider(
-    requested: SandboxMode,
-    effective: SandboxMode,
-) -> Result<Widening, EscalationError> {
+pub fn check_wider(requested: SandboxMode, effective: SandboxMode) -> Result<Widening, EscalationError> {
     if requested == effective {
         Ok(Widening::AlreadyInForce)
     } else if wider_modes(effective).contains(&requested) {
         Ok(Widening::Wider)
     } else {
-        Err(EscalationError::NotWider {
-            requested,
-            effective,
-        })
+        Err(EscalationError::NotWider { requested, effective })
     }
 }
 
@@ -312,11 +290,7 @@ mod tests {
 
     #[test]
     fn arguments_must_come_in_pairs() {
-        let text = |permissions, justification| {
-            validate_arguments(permissions, justification)
-                .unwrap_err()
-                .to_string()
-        };
+        let text = |permissions, justification| validate_arguments(permissions, justification).unwrap_err().to_string();
         assert_eq!(
             text(Some("workspace-write"), None),
             "invalid escalation: sandbox_permissions requires a justification"
@@ -325,43 +299,24 @@ mod tests {
             text(None, Some("")),
             "invalid escalation: justification is only valid together with sandbox_permissions"
         );
-        assert_eq!(
-            text(Some("nonsense"), Some(" \n")),
-            "invalid justification: expected a non-empty sentence"
-        );
+        assert_eq!(text(Some("nonsense"), Some(" \n")), "invalid justification: expected a non-empty sentence");
         assert_eq!(
             text(Some("read-only"), Some("x")),
             "invalid sandbox_permissions: unknown mode \"read-only\"; expected one of: workspace-write, danger-full-access"
         );
         assert_eq!(validate_arguments(None, None), Ok(None));
-        let request = validate_arguments(Some("workspace-write"), Some("because "))
-            .unwrap()
-            .unwrap();
-        assert_eq!(
-            request.audit_reason(),
-            "escalate sandbox to workspace-write: because "
-        );
+        let request = validate_arguments(Some("workspace-write"), Some("because ")).unwrap().unwrap();
+        assert_eq!(request.audit_reason(), "escalate sandbox to workspace-write: because ");
     }
 
     #[test]
     fn the_mode_in_force_needs_no_reason() {
         for reason in [None, Some(""), Some("x")] {
-            let request = validate_arguments_under(WorkspaceWrite, Some("workspace-write"), reason)
-                .unwrap()
-                .unwrap();
-            assert_eq!(
-                (request.mode, request.justification),
-                (WorkspaceWrite, reason.unwrap_or_default())
-            );
+            let request = validate_arguments_under(WorkspaceWrite, Some("workspace-write"), reason).unwrap().unwrap();
+            assert_eq!((request.mode, request.justification), (WorkspaceWrite, reason.unwrap_or_default()));
         }
-        assert_eq!(
-            validate_arguments_under(ReadOnly, None, Some(" ")),
-            Ok(None)
-        );
-        assert_eq!(
-            validate_arguments_under(ReadOnly, None, Some("x")),
-            Err(EscalationError::JustificationUnpaired)
-        );
+        assert_eq!(validate_arguments_under(ReadOnly, None, Some(" ")), Ok(None));
+        assert_eq!(validate_arguments_under(ReadOnly, None, Some("x")), Err(EscalationError::JustificationUnpaired));
         assert_eq!(
             validate_arguments_under(ReadOnly, Some("workspace-write"), None),
             Err(EscalationError::JustificationMissing)
@@ -391,56 +346,30 @@ mod tests {
 
     #[test]
     fn checks_come_in_order_and_an_early_answer_replaces_none() {
-        let granted = EscalationFacts {
-            answer: Some(ApprovalOutcome::AllowedOnce),
-            ..facts(ReadOnly, WorkspaceWrite)
-        };
-        assert_eq!(
-            escalation_step(&granted),
-            Ok(EscalationStep::Proceed(WorkspaceWrite))
-        );
-        let alone = EscalationFacts {
-            approver_present: false,
-            agent_present: false,
-            ..granted
-        };
+        let granted = EscalationFacts { answer: Some(ApprovalOutcome::AllowedOnce), ..facts(ReadOnly, WorkspaceWrite) };
+        assert_eq!(escalation_step(&granted), Ok(EscalationStep::Proceed(WorkspaceWrite)));
+        let alone = EscalationFacts { approver_present: false, agent_present: false, ..granted };
         assert_eq!(
             escalation_step(&alone).unwrap_err().to_string(),
             "sandbox escalation to \"workspace-write\" requires approval, but no approval service is composed"
         );
-        let agentless = EscalationFacts {
-            agent_present: false,
-            ..granted
-        };
+        let agentless = EscalationFacts { agent_present: false, ..granted };
         assert_eq!(
             escalation_step(&agentless).unwrap_err().to_string(),
             "sandbox escalation to \"workspace-write\" requires approval, but the call has no agent to route it through"
         );
-        let narrower = EscalationFacts {
-            effective: DangerFullAccess,
-            ..alone
-        };
-        assert!(matches!(
-            escalation_step(&narrower),
-            Err(EscalationError::NotWider { .. })
-        ));
+        let narrower = EscalationFacts { effective: DangerFullAccess, ..alone };
+        assert!(matches!(escalation_step(&narrower), Err(EscalationError::NotWider { .. })));
     }
 
     #[test]
     fn every_answer_but_one_refuses_with_its_own_text() {
-        let text = |answer| {
-            settle(answer, DangerFullAccess, Subject::Operation)
-                .unwrap_err()
-                .to_string()
-        };
+        let text = |answer| settle(answer, DangerFullAccess, Subject::Operation).unwrap_err().to_string();
         assert_eq!(
             text(ApprovalOutcome::Rejected),
             "the user rejected escalating this operation to \"danger-full-access\"; it stays denied, so stop and explain instead of working around it"
         );
-        assert_eq!(
-            text(ApprovalOutcome::Cancelled),
-            "approval for escalating to \"danger-full-access\" was cancelled"
-        );
+        assert_eq!(text(ApprovalOutcome::Cancelled), "approval for escalating to \"danger-full-access\" was cancelled");
         assert_eq!(
             text(ApprovalOutcome::Unavailable),
             "sandbox escalation to \"danger-full-access\" requires approval, but no approval channel is available"

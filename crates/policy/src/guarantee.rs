@@ -56,15 +56,11 @@ impl Guarantee {
             Self::WriteMetadata => {
                 "The command cannot change modes, owners, times, attributes or flags of files outside its writable places."
             }
-            Self::WriteViaLinks => {
-                "No symbolic link, hard link or rename carries a write out of the writable places."
-            }
+            Self::WriteViaLinks => "No symbolic link, hard link or rename carries a write out of the writable places.",
             Self::ProtectedPaths => {
                 "Protected names inside a writable root cannot be created, changed, removed or replaced by a rename."
             }
-            Self::ReadDeny => {
-                "Paths that the policy closes for reading cannot be opened or listed."
-            }
+            Self::ReadDeny => "Paths that the policy closes for reading cannot be opened or listed.",
             Self::TempPrivate => {
                 "The temp area belongs to this session alone and other processes do not see its files."
             }
@@ -82,19 +78,11 @@ impl Guarantee {
             Self::PtraceOut => {
                 "The command cannot trace a process outside the call, write its memory or enter its root."
             }
-            Self::SocketsUnix => {
-                "The command reaches no unix socket outside, neither by path nor by abstract name."
-            }
+            Self::SocketsUnix => "The command reaches no unix socket outside, neither by path nor by abstract name.",
             Self::Network => "The command reaches no network.",
-            Self::Terminal => {
-                "The command cannot put input into the user's terminal or change its settings."
-            }
-            Self::Descendants => {
-                "No process that the command starts outlives the call unless that was asked for."
-            }
-            Self::ControlPlane => {
-                "The command cannot reach, name or impersonate whatever is able to widen its mode."
-            }
+            Self::Terminal => "The command cannot put input into the user's terminal or change its settings.",
+            Self::Descendants => "No process that the command starts outlives the call unless that was asked for.",
+            Self::ControlPlane => "The command cannot reach, name or impersonate whatever is able to widen its mode.",
         }
     }
 
@@ -209,13 +197,7 @@ pub struct GuaranteeReport {
 impl GuaranteeReport {
     /// Makes a line without notes.
     pub fn new(guarantee: Guarantee, strength: Strength, layers: &[Layer], verified: bool) -> Self {
-        Self {
-            guarantee,
-            strength,
-            layers: layers.to_vec(),
-            verified,
-            notes: Vec::new(),
-        }
+        Self { guarantee, strength, layers: layers.to_vec(), verified, notes: Vec::new() }
     }
 
     /// Adds a sentence to the notes.
@@ -245,10 +227,7 @@ mod tests {
     #[test]
     fn an_unknown_guarantee_is_answered_with_the_list() {
         let error = "writes".parse::<Guarantee>().unwrap_err().to_string();
-        assert!(
-            error.starts_with("unknown guarantee \"writes\"; expected one of: write-content, "),
-            "{error}"
-        );
+        assert!(error.starts_with("unknown guarantee \"writes\"; expected one of: write-content, "), "{error}");
     }
 
     #[test]
@@ -256,10 +235,7 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for guarantee in Guarantee::ALL {
             let text = guarantee.describe();
-            assert!(
-                text.ends_with('.') && text.matches(". ").count() == 0,
-                "{text}"
-            );
+            assert!(text.ends_with('.') && text.matches(". ").count() == 0, "{text}");
             assert!(seen.insert(text), "{text}");
         }
     }
@@ -268,10 +244,7 @@ mod tests {
     fn full_stands_for_the_same_effects_in_both_confined_modes_and_none_without() {
         for guarantee in Guarantee::ALL {
             let read_only = guarantee.is_file_effect(SandboxMode::ReadOnly);
-            assert_eq!(
-                read_only,
-                guarantee.is_file_effect(SandboxMode::WorkspaceWrite)
-            );
+            assert_eq!(read_only, guarantee.is_file_effect(SandboxMode::WorkspaceWrite));
             assert!(!guarantee.is_file_effect(SandboxMode::DangerFullAccess));
         }
         assert!(Guarantee::PtraceOut.is_file_effect(SandboxMode::ReadOnly));
@@ -286,10 +259,7 @@ mod tests {
                 assert_eq!(a.weaker(*b), b.weaker(*a));
             }
         }
-        assert_eq!(
-            Strength::Enforced.weaker(Strength::Partial),
-            Strength::Partial
-        );
+        assert_eq!(Strength::Enforced.weaker(Strength::Partial), Strength::Partial);
         assert_eq!(Strength::NotAsked.weaker(Strength::None), Strength::None);
     }
 }

@@ -68,16 +68,12 @@ impl LauncherStage {
             Self::Usage => "The launcher was started with arguments it does not know.",
             Self::Spec => "The launcher could not read its plan.",
             Self::Status => "The launcher could not open the place where it reports.",
-            Self::Stdio => {
-                "Standard input, output or error is something that cannot be given to a confined command."
-            }
+            Self::Stdio => "Standard input, output or error is something that cannot be given to a confined command.",
             Self::Descriptors => "The launcher could not close the files it inherited.",
             Self::RootOpen => "A writable root could not be opened.",
             Self::RootChanged => "A writable root was replaced after it had been checked.",
             Self::Fork => "The host did not allow another process.",
-            Self::IdMap => {
-                "The kernel refused to map user and group numbers into a user namespace."
-            }
+            Self::IdMap => "The kernel refused to map user and group numbers into a user namespace.",
             Self::MountReadOnly => "The file tree could not be made read-only.",
             Self::MountPrivate => "A private temp file system could not be mounted.",
             Self::MountCover => "A path that the policy hides could not be covered.",
@@ -88,16 +84,12 @@ impl LauncherStage {
             Self::Namespaces => "The kernel refused to create namespaces.",
             Self::Capabilities => "Capabilities could not be dropped.",
             Self::NoNewPrivs => "The kernel refused to lock privileges.",
-            Self::LandlockUnsupported => {
-                "The kernel's Landlock is switched off or older than required."
-            }
+            Self::LandlockUnsupported => "The kernel's Landlock is switched off or older than required.",
             Self::LandlockRule => "A path could not be added to the Landlock rules.",
             Self::Landlock => "Landlock could not be put in force.",
             Self::Seccomp => "The system call filter could not be put in force.",
             Self::Cwd => "The working directory could not be entered inside the sandbox.",
-            Self::CwdChanged => {
-                "The working directory inside the sandbox is another one than outside."
-            }
+            Self::CwdChanged => "The working directory inside the sandbox is another one than outside.",
             Self::Supervisor => "The process that watches the command failed.",
         }
     }
@@ -108,12 +100,8 @@ impl LauncherStage {
             Self::Usage | Self::Spec => {
                 "Install the launcher and the library from the same release; if they are, report this as a bug."
             }
-            Self::Status => {
-                "Check that the runtime directory exists, has free space and belongs to this user."
-            }
-            Self::Stdio => {
-                "Connect standard streams to a pipe, a file or a terminal, not to a directory."
-            }
+            Self::Status => "Check that the runtime directory exists, has free space and belongs to this user.",
+            Self::Stdio => "Connect standard streams to a pipe, a file or a terminal, not to a directory.",
             Self::Descriptors => "Run on Linux 5.9 or newer, or mount /proc.",
             Self::RootOpen => "Create the directory, or check that this user may enter it.",
             Self::RootChanged => "Run the command again, and find out who replaces the directory.",
@@ -129,22 +117,16 @@ impl LauncherStage {
                 "Start the container without a filter on mount calls, and check the limit of memory."
             }
             Self::Network => "Start the container with network namespaces permitted, or leave the network open.",
-            Self::MountProc => {
-                "Start the container with an unmasked /proc (systempaths=unconfined)."
-            }
+            Self::MountProc => "Start the container with an unmasked /proc (systempaths=unconfined).",
             Self::Capabilities | Self::NoNewPrivs => {
                 "Start the container without a filter on prctl and capset, or report this as a bug."
             }
             Self::LandlockUnsupported => {
                 "Add landlock to the lsm= list on the kernel command line, or run a newer kernel."
             }
-            Self::LandlockRule => {
-                "Check that the path exists and that this user may enter its parents."
-            }
+            Self::LandlockRule => "Check that the path exists and that this user may enter its parents.",
             Self::Landlock => "Start the container without a filter on the landlock calls.",
-            Self::Seccomp => {
-                "Run a kernel with CONFIG_SECCOMP_FILTER, and allow the seccomp call in the container."
-            }
+            Self::Seccomp => "Run a kernel with CONFIG_SECCOMP_FILTER, and allow the seccomp call in the container.",
             Self::Cwd => "Create the working directory, or choose one that this user may enter.",
             Self::CwdChanged => "Choose a working directory that no private temp area covers.",
             Self::Supervisor => "Run the command again; if it stays, report this as a bug.",
@@ -158,9 +140,7 @@ impl LauncherStage {
     pub const fn error_code(self) -> ErrorCode {
         match self {
             Self::RootOpen | Self::RootChanged => ErrorCode::InvalidRoot,
-            Self::Status | Self::Stdio | Self::Fork | Self::Cwd | Self::CwdChanged => {
-                ErrorCode::PreparationFailed
-            }
+            Self::Status | Self::Stdio | Self::Fork | Self::Cwd | Self::CwdChanged => ErrorCode::PreparationFailed,
             _ => ErrorCode::Unavailable,
         }
     }
@@ -174,21 +154,9 @@ mod tests {
     fn the_stages_are_those_of_the_launchers_document() {
         let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/launcher.md");
         let text = std::fs::read_to_string(document).unwrap();
-        let list = text
-            .split_once("\nStages: ")
-            .unwrap()
-            .1
-            .split_once(".\n")
-            .unwrap()
-            .0;
-        let listed: Vec<_> = list
-            .split_whitespace()
-            .map(|word| word.trim_matches('`'))
-            .collect();
-        let ours: Vec<_> = LauncherStage::ALL
-            .iter()
-            .map(|stage| stage.as_str())
-            .collect();
+        let list = text.split_once("\nStages: ").unwrap().1.split_once(".\n").unwrap().0;
+        let listed: Vec<_> = list.split_whitespace().map(|word| word.trim_matches('`')).collect();
+        let ours: Vec<_> = LauncherStage::ALL.iter().map(|stage| stage.as_str()).collect();
         assert_eq!(listed, ours);
     }
 
@@ -196,10 +164,7 @@ mod tests {
     fn every_stage_says_what_it_means_and_what_helps() {
         for stage in LauncherStage::ALL {
             for text in [stage.meaning(), stage.remedy()] {
-                assert!(
-                    text.ends_with('.') && text.len() > 20 && !text.contains("  "),
-                    "{stage}: {text}"
-                );
+                assert!(text.ends_with('.') && text.len() > 20 && !text.contains("  "), "{stage}: {text}");
             }
         }
     }

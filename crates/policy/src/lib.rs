@@ -13,6 +13,7 @@
 //! | [`argv`] | the command to start instead of the caller's, and its strict wire form |
 //! | [`guarantee`] | the closed list of promises, and how strongly one is kept |
 //! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
+//! | [`restrictions`] | what a call closes beyond its mode |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
 //! | [`signal`] | signal numbers and names |
 //! | [`error`] | every refusal, its code and its text |
@@ -50,19 +51,19 @@ pub mod outcome;
 pub mod policy;
 pub mod quote;
 pub mod report;
+pub mod restrictions;
 pub mod signal;
 
 pub use argv::{ConfinedArgv, Enforcement, RunnerFailureRule, validate_command};
 pub use classification::{Classification, classify};
 pub use closed::UnknownWord;
 pub use dialect::Dialect;
-pub use error::{
-    BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError,
-};
+pub use error::{BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError};
 pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
 pub use launcher_stage::LauncherStage;
 pub use mode::{ConfinedMode, SandboxMode};
 pub use outcome::{Denial, DenialEvidence, Ending, Outcome, StatusEvidence, Stop, Verdict};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
 pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempView};
+pub use restrictions::{Network, Restrictions, Sockets, Variables};
 pub use signal::Signal;

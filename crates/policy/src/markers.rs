@@ -80,10 +80,7 @@ pub struct StreamText<'a> {
 impl<'a> StreamText<'a> {
     /// Makes a stream that is all there.
     pub const fn whole(text: &'a str) -> Self {
-        Self {
-            text,
-            completeness: Completeness::Whole,
-        }
+        Self { text, completeness: Completeness::Whole }
     }
 
     fn render_into(&self, out: &mut String) {
@@ -164,58 +161,32 @@ mod tests {
     }
 
     fn killed(number: i32) -> Option<Stop> {
-        Some(Stop::Signaled {
-            signal: Signal::from_number(number).unwrap(),
-        })
+        Some(Stop::Signaled { signal: Signal::from_number(number).unwrap() })
     }
 
     #[test]
     fn markers_are_byte_exact() {
         assert_eq!(denial_marker(ConfinedMode::ReadOnly), DENIAL);
         assert_eq!(hint_marker(Subject::Command), HINT);
-        assert_eq!(
-            hint_marker(Subject::Operation),
-            HINT.replace("exact command", "exact operation")
-        );
+        assert_eq!(hint_marker(Subject::Operation), HINT.replace("exact command", "exact operation"));
         assert_eq!(
             runner_failed_marker(ConfinedMode::WorkspaceWrite),
             "[sandbox: the sandbox runner itself failed under workspace-write mode — the command did not run; this is a sandbox problem, not a command failure]"
         );
         assert_eq!(timed_out_marker(120_000), "[timed out after 120000ms]");
-        assert_eq!(
-            truncated_marker(Some(Path::new("/t/o 1"))),
-            "[output truncated; full output: /t/o 1]"
-        );
-        assert_eq!(
-            truncated_marker(Some(Path::new("/t/\n"))),
-            "[output truncated; full output: \"/t/\\n\"]"
-        );
-        assert_eq!(
-            truncated_marker(None),
-            "[output truncated; full output: (unavailable)]"
-        );
-        assert_eq!(
-            killed(9).and_then(stop_marker).as_deref(),
-            Some("[killed by signal: SIGKILL]")
-        );
-        assert_eq!(
-            exited(7).and_then(stop_marker).as_deref(),
-            Some("[exit code: 7]")
-        );
+        assert_eq!(truncated_marker(Some(Path::new("/t/o 1"))), "[output truncated; full output: /t/o 1]");
+        assert_eq!(truncated_marker(Some(Path::new("/t/\n"))), "[output truncated; full output: \"/t/\\n\"]");
+        assert_eq!(truncated_marker(None), "[output truncated; full output: (unavailable)]");
+        assert_eq!(killed(9).and_then(stop_marker).as_deref(), Some("[killed by signal: SIGKILL]"));
+        assert_eq!(exited(7).and_then(stop_marker).as_deref(), Some("[exit code: 7]"));
         assert_eq!(exited(0).and_then(stop_marker), None);
     }
 
     #[test]
     fn silence_is_said() {
-        let silent = ResultText {
-            stop: exited(0),
-            ..ResultText::default()
-        };
+        let silent = ResultText { stop: exited(0), ..ResultText::default() };
         assert_eq!(render_result(&silent), "(no output)");
-        let failed = ResultText {
-            stop: exited(1),
-            ..ResultText::default()
-        };
+        let failed = ResultText { stop: exited(1), ..ResultText::default() };
         assert_eq!(render_result(&failed), "(no output)\n[exit code: 1]");
     }
 
@@ -243,14 +214,9 @@ mod tests {
         let result = ResultText {
             stdout: StreamText {
                 text: "out\n",
-                completeness: Completeness::Truncated {
-                    full_output: Some(Path::new("/s")),
-                },
+                completeness: Completeness::Truncated { full_output: Some(Path::new("/s")) },
             },
-            stderr: StreamText {
-                text: "err",
-                completeness: Completeness::Truncated { full_output: None },
-            },
+            stderr: StreamText { text: "err", completeness: Completeness::Truncated { full_output: None } },
             denied_under: Some(ConfinedMode::ReadOnly),
             hint: Some(Subject::Command),
             timed_out_after_ms: Some(50),
@@ -266,11 +232,7 @@ mod tests {
 
     #[test]
     fn a_hint_without_a_refusal_is_not_shown() {
-        let result = ResultText {
-            hint: Some(Subject::Command),
-            stop: exited(1),
-            ..ResultText::default()
-        };
+        let result = ResultText { hint: Some(Subject::Command), stop: exited(1), ..ResultText::default() };
         assert_eq!(render_result(&result), "(no output)\n[exit code: 1]");
     }
 }

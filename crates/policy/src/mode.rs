@@ -52,8 +52,7 @@ impl TryFrom<SandboxMode> for ConfinedMode {
 
     /// Narrows a mode to the confined ones; `danger-full-access` is refused by name.
     fn try_from(mode: SandboxMode) -> Result<Self, Self::Error> {
-        mode.confined()
-            .ok_or_else(|| UnknownWord::new("confined sandbox mode", mode.as_str(), Self::WORDS))
+        mode.confined().ok_or_else(|| UnknownWord::new("confined sandbox mode", mode.as_str(), Self::WORDS))
     }
 }
 
@@ -63,19 +62,9 @@ mod tests {
 
     #[test]
     fn the_vocabulary_is_closed() {
-        for text in [
-            "",
-            "Read-Only",
-            "read_only",
-            "workspace-write ",
-            "full",
-            "none",
-        ] {
+        for text in ["", "Read-Only", "read_only", "workspace-write ", "full", "none"] {
             let error = text.parse::<SandboxMode>().unwrap_err().to_string();
-            assert!(
-                error.ends_with("expected one of: read-only, workspace-write, danger-full-access"),
-                "{error}"
-            );
+            assert!(error.ends_with("expected one of: read-only, workspace-write, danger-full-access"), "{error}");
         }
     }
 

@@ -27,11 +27,7 @@ pub enum Stop {
 
 /// Says how a call ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    tag = "kind",
-    rename_all = "kebab-case",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Ending {
     /// The command did not run.
     NotStarted {
@@ -120,11 +116,7 @@ closed_words! {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Denial {
     /// The path it was about, if known.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        with = "escaped::optional_path"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "escaped::optional_path")]
     pub path: Option<PathBuf>,
     /// What was tried, such as `open` or `rename`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,13 +134,7 @@ pub struct Denial {
 impl Denial {
     /// Makes a refusal that was read from a line of the command's error text.
     pub fn inferred(line: impl Into<String>) -> Self {
-        Self {
-            path: None,
-            operation: None,
-            errno: None,
-            evidence: DenialEvidence::Inferred,
-            text: Some(line.into()),
-        }
+        Self { path: None, operation: None, errno: None, evidence: DenialEvidence::Inferred, text: Some(line.into()) }
     }
 }
 
@@ -217,13 +203,7 @@ impl Outcome {
     ) -> Self {
         let text_counts = matches!(ending, Ending::Exited { code } if code != 0);
         denials.retain(|denial| text_counts || denial.evidence != DenialEvidence::Inferred);
-        Self {
-            ending,
-            denials,
-            status_evidence,
-            report,
-            duration_ms,
-        }
+        Self { ending, denials, status_evidence, report, duration_ms }
     }
 
     /// Returns the one-word sum.
@@ -269,14 +249,8 @@ impl Outcome {
     /// exit with any of these itself; only the outcome tells them apart.
     pub fn exit_status(&self) -> i32 {
         match &self.ending {
-            Ending::NotStarted {
-                code: ErrorCode::CommandNotFound,
-                ..
-            } => 127,
-            Ending::NotStarted {
-                code: ErrorCode::CommandNotExecutable,
-                ..
-            } => 126,
+            Ending::NotStarted { code: ErrorCode::CommandNotFound, .. } => 127,
+            Ending::NotStarted { code: ErrorCode::CommandNotExecutable, .. } => 126,
             Ending::NotStarted { .. } => 125,
             Ending::Exited { code } => *code,
             Ending::Signaled { signal } => 128 + signal.number(),
@@ -317,26 +291,12 @@ impl TryFrom<WireOutcome> for Outcome {
     type Error = String;
 
     fn try_from(wire: WireOutcome) -> Result<Self, Self::Error> {
-        let outcome = Self::new(
-            wire.ending,
-            wire.denials,
-            wire.status_evidence,
-            wire.report,
-            wire.duration_ms,
-        );
+        let outcome = Self::new(wire.ending, wire.denials, wire.status_evidence, wire.report, wire.duration_ms);
         if outcome.verdict() != wire.verdict {
-            return Err(format!(
-                "verdict is {} but follows from the ending as {}",
-                wire.verdict,
-                outcome.verdict()
-            ));
+            return Err(format!("verdict is {} but follows from the ending as {}", wire.verdict, outcome.verdict()));
         }
         if outcome.ran() != wire.ran {
-            return Err(format!(
-                "ran is {} but follows from the ending as {}",
-                wire.ran,
-                outcome.ran()
-            ));
+            return Err(format!("ran is {} but follows from the ending as {}", wire.ran, outcome.ran()));
         }
         Ok(outcome)
     }
@@ -365,71 +325,20 @@ mod tests {
     }
 
     fn every_ending() -> Vec<(Ending, Verdict, bool, i32)> {
-        let not_started = |code| Ending::NotStarted {
-            code,
-            detail: "d".into(),
-        };
+        let not_started = |code| Ending::NotStarted { code, detail: "d".into() };
         let exited = Some(Stop::Exited { code: 0 });
         vec![
             (Ending::Exited { code: 0 }, Verdict::Completed, true, 0),
             (Ending::Exited { code: 3 }, Verdict::Failed, true, 3),
             (Ending::Exited { code: 125 }, Verdict::Failed, true, 125),
-            (
-                Ending::Signaled { signal: signal(15) },
-                Verdict::Signaled,
-                true,
-                143,
-            ),
-            (
-                not_started(ErrorCode::Unavailable),
-                Verdict::NotStarted,
-                false,
-                125,
-            ),
-            (
-                not_started(ErrorCode::CommandNotFound),
-                Verdict::NotStarted,
-                false,
-                127,
-            ),
-            (
-                not_started(ErrorCode::CommandNotExecutable),
-                Verdict::NotStarted,
-                false,
-                126,
-            ),
-            (
-                Ending::TimedOut {
-                    after_ms: 5,
-                    then: exited,
-                },
-                Verdict::TimedOut,
-                true,
-                124,
-            ),
-            (
-                Ending::TimedOut {
-                    after_ms: 5,
-                    then: None,
-                },
-                Verdict::TimedOut,
-                false,
-                124,
-            ),
-            (
-                Ending::Cancelled {
-                    then: Some(Stop::Signaled { signal: signal(9) }),
-                },
-                Verdict::Cancelled,
-                true,
-                130,
-            ),
-            (
-                Ending::Cancelled { then: None },
-                Verdict::Cancelled,
-                false,
-                130,
-            ),
+            (Ending::Signaled { signal: signal(15) }, Verdict::Signaled, true, 143),
+            (not_started(ErrorCode::Unavailable), Verdict::NotStarted, false, 125),
+            (not_started(ErrorCode::CommandNotFound), Verdict::NotStarted, false, 127),
+            (not_started(ErrorCode::CommandNotExecutable), Verdict::NotStarted, false, 126),
+            (Ending::TimedOut { after_ms: 5, then: exited }, Verdict::TimedOut, true, 124),
+            (Ending::TimedOut { after_ms: 5, then: None }, Verdict::TimedOut, false, 124),
+            (Ending::Cancelled { then: Some(Stop::Signaled { signal: signal(9) }) }, Verdict::Cancelled, true, 130),
+            (Ending::Cancelled { then: None }, Verdict::Cancelled, false, 130),
         ]
     }
 
@@ -437,21 +346,14 @@ mod tests {
     fn every_ending_has_its_verdict_and_exit_status() {
         for (ending, verdict, ran, status) in every_ending() {
             let outcome = outcome(ending, vec![]);
-            assert_eq!(
-                (outcome.verdict(), outcome.ran(), outcome.exit_status()),
-                (verdict, ran, status)
-            );
+            assert_eq!((outcome.verdict(), outcome.ran(), outcome.exit_status()), (verdict, ran, status));
         }
     }
 
     #[test]
     fn a_denial_outranks_a_failure_only() {
         for (ending, verdict, ..) in every_ending() {
-            let expected = if verdict == Verdict::Failed {
-                Verdict::Denied
-            } else {
-                verdict
-            };
+            let expected = if verdict == Verdict::Failed { Verdict::Denied } else { verdict };
             assert_eq!(outcome(ending, vec![kernel_denial()]).verdict(), expected);
         }
     }
@@ -459,10 +361,7 @@ mod tests {
     #[test]
     fn a_denial_read_from_text_needs_an_exit_status_other_than_zero() {
         for (ending, verdict, ..) in every_ending() {
-            let outcome = outcome(
-                ending,
-                vec![Denial::inferred("x: Permission denied"), kernel_denial()],
-            );
+            let outcome = outcome(ending, vec![Denial::inferred("x: Permission denied"), kernel_denial()]);
             let expected = if verdict == Verdict::Failed { 2 } else { 1 };
             assert_eq!(outcome.denials().len(), expected, "{:?}", outcome.ending());
         }
@@ -473,11 +372,7 @@ mod tests {
         for (ending, ..) in every_ending() {
             let outcome = outcome(ending, vec![kernel_denial()]);
             let json = serde_json::to_string(&outcome).unwrap();
-            assert_eq!(
-                serde_json::from_str::<Outcome>(&json).unwrap(),
-                outcome,
-                "{json}"
-            );
+            assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }
     }
 
@@ -504,8 +399,7 @@ mod tests {
     #[test]
     fn the_wire_form_of_an_outcome_is_exact() {
         assert_eq!(
-            serde_json::to_string(&outcome(Ending::Exited { code: 1 }, vec![kernel_denial()]))
-                .unwrap(),
+            serde_json::to_string(&outcome(Ending::Exited { code: 1 }, vec![kernel_denial()])).unwrap(),
             concat!(
                 r#"{"verdict":"denied","ending":{"kind":"exited","code":1},"ran":true,"denials":[{"path":"/etc/x","#,
                 r#""operation":"open","errno":"EROFS","evidence":"kernel"}],"statusEvidence":"channel","durationMs":7}"#
@@ -516,10 +410,7 @@ mod tests {
     #[test]
     fn forged_verdicts_are_refused() {
         let json = serde_json::to_string(&outcome(Ending::Exited { code: 1 }, vec![])).unwrap();
-        for (from, to) in [
-            (r#""failed""#, r#""completed""#),
-            (r#""ran":true"#, r#""ran":false"#),
-        ] {
+        for (from, to) in [(r#""failed""#, r#""completed""#), (r#""ran":true"#, r#""ran":false"#)] {
             let forged = json.replace(from, to);
             assert_ne!(json, forged);
             assert!(serde_json::from_str::<Outcome>(&forged).is_err());

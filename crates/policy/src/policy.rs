@@ -52,11 +52,7 @@ pub struct Policy<M> {
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "strict::paths")]
     pub additional_writable_roots: Vec<PathBuf>,
     /// The calling session; without one, a backend keeps its state for this call only.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "strict::present"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "strict::present")]
     pub session_id: Option<SessionId>,
 }
 
@@ -69,12 +65,7 @@ pub type SandboxPolicy = Policy<ConfinedMode>;
 impl<M> Policy<M> {
     /// Makes a policy for a workspace, without extra roots and without a session.
     pub fn new(mode: M, workspace_root: impl Into<PathBuf>) -> Self {
-        Self {
-            mode,
-            workspace_root: workspace_root.into(),
-            additional_writable_roots: Vec::new(),
-            session_id: None,
-        }
+        Self { mode, workspace_root: workspace_root.into(), additional_writable_roots: Vec::new(), session_id: None }
     }
 
     /// Returns the same roots and session under another mode, as an approved retry needs it.
@@ -97,9 +88,7 @@ impl<M> Policy<M> {
     /// roots are checked in every mode, also where they grant nothing.
     pub fn validate(&self) -> Result<(), SandboxError> {
         check_root(RootRole::Workspace, &self.workspace_root)?;
-        self.additional_writable_roots
-            .iter()
-            .try_for_each(|root| check_root(RootRole::Additional, root))
+        self.additional_writable_roots.iter().try_for_each(|root| check_root(RootRole::Additional, root))
     }
 }
 
@@ -126,9 +115,7 @@ impl<M: Copy + Into<SandboxMode>> Policy<M> {
 impl ExecutionPolicy {
     /// Returns the policy to hand to a provider, or nothing when the mode confines nothing.
     pub fn confined(&self) -> Option<SandboxPolicy> {
-        self.mode
-            .confined()
-            .map(|mode| self.clone().with_mode(mode))
+        self.mode.confined().map(|mode| self.clone().with_mode(mode))
     }
 }
 
@@ -147,11 +134,7 @@ fn check_root(role: RootRole, path: &Path) -> Result<(), SandboxError> {
     } else {
         return Ok(());
     };
-    Err(SandboxError::InvalidRoot {
-        role,
-        path: path.to_owned(),
-        problem,
-    })
+    Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem })
 }
 
 #[cfg(test)]
@@ -163,10 +146,7 @@ mod tests {
     #[test]
     fn the_wire_form_leaves_empty_fields_out() {
         let policy = SandboxPolicy::new(ConfinedMode::ReadOnly, "/w");
-        assert_eq!(
-            serde_json::to_string(&policy).unwrap(),
-            r#"{"mode":"read-only","workspaceRoot":"/w"}"#
-        );
+        assert_eq!(serde_json::to_string(&policy).unwrap(), r#"{"mode":"read-only","workspaceRoot":"/w"}"#);
     }
 
     #[test]
@@ -192,10 +172,7 @@ mod tests {
             r#"{"workspaceRoot":"/w"}"#,
             r#"{"mode":"read-only","mode":"read-only","workspaceRoot":"/w"}"#,
         ] {
-            assert!(
-                serde_json::from_str::<SandboxPolicy>(json).is_err(),
-                "{json}"
-            );
+            assert!(serde_json::from_str::<SandboxPolicy>(json).is_err(), "{json}");
         }
     }
 
@@ -206,10 +183,7 @@ mod tests {
         let bad = PathBuf::from(std::ffi::OsString::from_vec(b"/w\xff".to_vec()));
         let mut policy = SandboxPolicy::new(ConfinedMode::ReadOnly, bad.clone());
         let error = serde_json::to_string(&policy).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            r#"path "/w\xff" is not valid UTF-8 and has no JSON form"#
-        );
+        assert_eq!(error, r#"path "/w\xff" is not valid UTF-8 and has no JSON form"#);
         policy.workspace_root = "/w".into();
         policy.additional_writable_roots = vec![bad];
         assert!(serde_json::to_string(&policy).is_err());
@@ -218,12 +192,8 @@ mod tests {
     #[test]
     fn roots_are_listed_once_and_the_workspace_first() {
         let mut policy = SandboxPolicy::new(ConfinedMode::WorkspaceWrite, "/w");
-        policy.additional_writable_roots =
-            vec!["/b".into(), "/w/".into(), "/a".into(), "/b/.".into()];
-        assert_eq!(
-            policy.writable_roots(),
-            [Path::new("/w"), Path::new("/b"), Path::new("/a")]
-        );
+        policy.additional_writable_roots = vec!["/b".into(), "/w/".into(), "/a".into(), "/b/.".into()];
+        assert_eq!(policy.writable_roots(), [Path::new("/w"), Path::new("/b"), Path::new("/a")]);
     }
 
     #[test]
@@ -239,14 +209,8 @@ mod tests {
     fn full_access_is_never_handed_to_a_provider() {
         let policy = ExecutionPolicy::new(SandboxMode::DangerFullAccess, "/w");
         assert_eq!(policy.confined(), None);
-        let confined = policy
-            .with_mode(SandboxMode::WorkspaceWrite)
-            .confined()
-            .unwrap();
-        assert_eq!(
-            confined,
-            SandboxPolicy::new(ConfinedMode::WorkspaceWrite, "/w")
-        );
+        let confined = policy.with_mode(SandboxMode::WorkspaceWrite).confined().unwrap();
+        assert_eq!(confined, SandboxPolicy::new(ConfinedMode::WorkspaceWrite, "/w"));
     }
 
     #[cfg(unix)]
@@ -257,9 +221,7 @@ mod tests {
             ("", r#"workspace root "" is not an absolute path"#),
             ("/w\0x", r#"workspace root "/w\x00x" holds a NUL byte"#),
         ] {
-            let error = SandboxPolicy::new(ConfinedMode::ReadOnly, root)
-                .validate()
-                .unwrap_err();
+            let error = SandboxPolicy::new(ConfinedMode::ReadOnly, root).validate().unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidRoot);
             assert_eq!(error.to_string(), text);
         }

@@ -102,18 +102,12 @@ mod tests {
 
     #[test]
     fn control_characters_and_quotes_are_escaped() {
-        assert_eq!(
-            quote("a\n\t\r\"\\\u{1b}[2J\u{7f}"),
-            r#""a\n\t\r\"\\\x1b[2J\x7f""#
-        );
+        assert_eq!(quote("a\n\t\r\"\\\u{1b}[2J\u{7f}"), r#""a\n\t\r\"\\\x1b[2J\x7f""#);
     }
 
     #[test]
     fn characters_that_reorder_text_are_escaped() {
-        assert_eq!(
-            quote("a\u{202e}b\u{200b}\u{9b}"),
-            r#""a\u{202e}b\u{200b}\u{9b}""#
-        );
+        assert_eq!(quote("a\u{202e}b\u{200b}\u{9b}"), r#""a\u{202e}b\u{200b}\u{9b}""#);
     }
 
     #[test]

@@ -10,11 +10,7 @@ use std::path::PathBuf;
 
 /// Describes the temp area that the command finds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    tag = "kind",
-    rename_all = "kebab-case",
-    rename_all_fields = "camelCase"
-)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum TempView {
     /// Empty file systems of its own cover these absolute paths.
     PrivateTmpfs {
@@ -94,22 +90,13 @@ impl EnforcementReport {
     /// ([`Guarantee::is_file_effect`]) is enforced and verified; it is absent under `danger-full-access`.
     pub fn new(mut facts: ReportFacts) -> Self {
         let stated = std::mem::take(&mut facts.guarantees);
-        facts.guarantees = Guarantee::ALL
-            .iter()
-            .map(|guarantee| merged(*guarantee, &stated))
-            .collect();
+        facts.guarantees = Guarantee::ALL.iter().map(|guarantee| merged(*guarantee, &stated)).collect();
         if facts.mode == SandboxMode::WorkspaceWrite && facts.hard_links.total > 0 {
             weaken_by_hard_links(&mut facts.guarantees, facts.hard_links.total);
         }
         let enforcement = facts.mode.confined().map(|_| {
-            let proved = |line: &GuaranteeReport| {
-                !line.guarantee.is_file_effect(facts.mode) || line.is_proved()
-            };
-            if facts.guarantees.iter().all(proved) {
-                Enforcement::Full
-            } else {
-                Enforcement::Partial
-            }
+            let proved = |line: &GuaranteeReport| !line.guarantee.is_file_effect(facts.mode) || line.is_proved();
+            if facts.guarantees.iter().all(proved) { Enforcement::Full } else { Enforcement::Partial }
         });
         Self { facts, enforcement }
     }
@@ -141,16 +128,12 @@ impl EnforcementReport {
 
     /// Returns the line of one promise; a report made by [`EnforcementReport::new`] has every line.
     pub fn lookup(&self, guarantee: Guarantee) -> Option<&GuaranteeReport> {
-        self.facts
-            .guarantees
-            .iter()
-            .find(|line| line.guarantee == guarantee)
+        self.facts.guarantees.iter().find(|line| line.guarantee == guarantee)
     }
 
     /// Returns how strongly one promise is kept.
     pub fn strength(&self, guarantee: Guarantee) -> Strength {
-        self.lookup(guarantee)
-            .map_or(Strength::None, |line| line.strength)
+        self.lookup(guarantee).map_or(Strength::None, |line| line.strength)
     }
 
     /// Lists those of the required promises that are not kept without exception, each once, in the given order.
@@ -195,13 +178,9 @@ fn merged(guarantee: Guarantee, stated: &[GuaranteeReport]) -> GuaranteeReport {
 // SECURITY: without this a workspace prepared with a hard link to a file outside would be reported as `full`
 // although the command can write that file.
 fn weaken_by_hard_links(lines: &mut [GuaranteeReport], total: u64) {
-    for line in lines
-        .iter_mut()
-        .filter(|line| line.guarantee == Guarantee::WriteViaLinks)
-    {
-        let note = format!(
-            "{total} hard-linked file(s) below the writable roots have other names that were not found there."
-        );
+    for line in lines.iter_mut().filter(|line| line.guarantee == Guarantee::WriteViaLinks) {
+        let note =
+            format!("{total} hard-linked file(s) below the writable roots have other names that were not found there.");
         line.strength = line.strength.weaker(Strength::Partial);
         if !line.notes.contains(&note) {
             line.notes.push(note);
@@ -267,11 +246,7 @@ impl TryFrom<WireReport> for EnforcementReport {
             return Ok(report);
         }
         let word = |value: Option<Enforcement>| value.map_or("absent", Enforcement::as_str);
-        Err(format!(
-            "enforcement is {} but follows from the guarantees as {}",
-            word(claimed),
-            word(report.enforcement)
-        ))
+        Err(format!("enforcement is {} but follows from the guarantees as {}", word(claimed), word(report.enforcement)))
     }
 }
 
@@ -286,15 +261,11 @@ mod tests {
             mode,
             workspace_root: "/w".into(),
             writable_roots: vec!["/w".into()],
-            temp: TempView::PrivateTmpfs {
-                paths: vec!["/tmp".into()],
-            },
+            temp: TempView::PrivateTmpfs { paths: vec!["/tmp".into()] },
             landlock_abi: Some(6),
             guarantees: Guarantee::ALL
                 .iter()
-                .map(|guarantee| {
-                    GuaranteeReport::new(*guarantee, Strength::Enforced, &[Layer::MountTree], true)
-                })
+                .map(|guarantee| GuaranteeReport::new(*guarantee, Strength::Enforced, &[Layer::MountTree], true))
                 .collect(),
             hard_links: HardLinkFindings::default(),
             notes: vec![],
@@ -302,11 +273,7 @@ mod tests {
     }
 
     fn set(facts: &mut ReportFacts, guarantee: Guarantee, strength: Strength, verified: bool) {
-        for line in facts
-            .guarantees
-            .iter_mut()
-            .filter(|line| line.guarantee == guarantee)
-        {
+        for line in facts.guarantees.iter_mut().filter(|line| line.guarantee == guarantee) {
             line.strength = strength;
             line.verified = verified;
         }
@@ -314,10 +281,7 @@ mod tests {
 
     #[test]
     fn full_needs_every_file_effect_enforced_and_verified() {
-        assert_eq!(
-            EnforcementReport::new(facts(SandboxMode::ReadOnly)).enforcement(),
-            Some(Enforcement::Full)
-        );
+        assert_eq!(EnforcementReport::new(facts(SandboxMode::ReadOnly)).enforcement(), Some(Enforcement::Full));
         for guarantee in Guarantee::ALL {
             for (strength, verified) in [
                 (Strength::Enforced, false),
@@ -328,16 +292,9 @@ mod tests {
                 for mode in [SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite] {
                     let mut facts = facts(mode);
                     set(&mut facts, *guarantee, strength, verified);
-                    let expected = if guarantee.is_file_effect(mode) {
-                        Enforcement::Partial
-                    } else {
-                        Enforcement::Full
-                    };
-                    assert_eq!(
-                        EnforcementReport::new(facts).enforcement(),
-                        Some(expected),
-                        "{guarantee}"
-                    );
+                    let expected =
+                        if guarantee.is_file_effect(mode) { Enforcement::Partial } else { Enforcement::Full };
+                    assert_eq!(EnforcementReport::new(facts).enforcement(), Some(expected), "{guarantee}");
                 }
             }
         }
@@ -345,27 +302,18 @@ mod tests {
 
     #[test]
     fn nothing_confined_has_no_roll_up() {
-        assert_eq!(
-            EnforcementReport::new(facts(SandboxMode::DangerFullAccess)).enforcement(),
-            None
-        );
+        assert_eq!(EnforcementReport::new(facts(SandboxMode::DangerFullAccess)).enforcement(), None);
     }
 
     #[test]
     fn a_promise_that_is_not_stated_is_not_kept() {
         let mut facts = facts(SandboxMode::ReadOnly);
-        facts
-            .guarantees
-            .retain(|line| line.guarantee != Guarantee::WriteMetadata);
+        facts.guarantees.retain(|line| line.guarantee != Guarantee::WriteMetadata);
         facts.guarantees.reverse();
         let report = EnforcementReport::new(facts);
         assert_eq!(report.enforcement(), Some(Enforcement::Partial));
         assert_eq!(report.strength(Guarantee::WriteMetadata), Strength::None);
-        let order: Vec<_> = report
-            .guarantees()
-            .iter()
-            .map(|line| line.guarantee)
-            .collect();
+        let order: Vec<_> = report.guarantees().iter().map(|line| line.guarantee).collect();
         assert_eq!(order, Guarantee::ALL);
     }
 
@@ -373,13 +321,7 @@ mod tests {
     fn of_two_statements_the_weaker_counts() {
         let mut facts = facts(SandboxMode::ReadOnly);
         facts.guarantees.push(
-            GuaranteeReport::new(
-                Guarantee::WriteContent,
-                Strength::Partial,
-                &[Layer::Landlock],
-                false,
-            )
-            .with_note("x"),
+            GuaranteeReport::new(Guarantee::WriteContent, Strength::Partial, &[Layer::Landlock], false).with_note("x"),
         );
         let report = EnforcementReport::new(facts);
         let line = report.lookup(Guarantee::WriteContent).unwrap();
@@ -390,17 +332,11 @@ mod tests {
 
     #[test]
     fn hard_links_to_outside_weaken_workspace_write_only() {
-        for (mode, expected) in [
-            (SandboxMode::WorkspaceWrite, Enforcement::Partial),
-            (SandboxMode::ReadOnly, Enforcement::Full),
-        ] {
+        for (mode, expected) in
+            [(SandboxMode::WorkspaceWrite, Enforcement::Partial), (SandboxMode::ReadOnly, Enforcement::Full)]
+        {
             let mut facts = facts(mode);
-            facts.hard_links = HardLinkFindings {
-                scanned: true,
-                complete: true,
-                paths: vec!["/w/a".into()],
-                total: 2,
-            };
+            facts.hard_links = HardLinkFindings { scanned: true, complete: true, paths: vec!["/w/a".into()], total: 2 };
             assert_eq!(EnforcementReport::new(facts).enforcement(), Some(expected));
         }
     }
@@ -411,16 +347,8 @@ mod tests {
         set(&mut facts, Guarantee::Network, Strength::Partial, true);
         set(&mut facts, Guarantee::Terminal, Strength::NotAsked, true);
         let report = EnforcementReport::new(facts);
-        let required = [
-            Guarantee::Terminal,
-            Guarantee::WriteContent,
-            Guarantee::Network,
-            Guarantee::Terminal,
-        ];
-        assert_eq!(
-            report.missing(&required),
-            [Guarantee::Terminal, Guarantee::Network]
-        );
+        let required = [Guarantee::Terminal, Guarantee::WriteContent, Guarantee::Network, Guarantee::Terminal];
+        assert_eq!(report.missing(&required), [Guarantee::Terminal, Guarantee::Network]);
         assert!(report.missing(&[]).is_empty());
     }
 
@@ -433,11 +361,7 @@ mod tests {
             facts.notes.push("n".into());
             let report = EnforcementReport::new(facts);
             let json = serde_json::to_string(&report).unwrap();
-            assert_eq!(
-                serde_json::from_str::<EnforcementReport>(&json).unwrap(),
-                report,
-                "{json}"
-            );
+            assert_eq!(serde_json::from_str::<EnforcementReport>(&json).unwrap(), report, "{json}");
         }
     }
 
@@ -448,25 +372,14 @@ mod tests {
         let json = serde_json::to_string(&EnforcementReport::new(facts)).unwrap();
         let forged = json.replace(r#""enforcement":"partial""#, r#""enforcement":"full""#);
         assert_ne!(json, forged);
-        let error = serde_json::from_str::<EnforcementReport>(&forged)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("enforcement is full but follows from the guarantees as partial"),
-            "{error}"
-        );
+        let error = serde_json::from_str::<EnforcementReport>(&forged).unwrap_err().to_string();
+        assert!(error.contains("enforcement is full but follows from the guarantees as partial"), "{error}");
     }
 
     #[test]
     fn the_wire_form_is_camel_case() {
-        let value =
-            serde_json::to_value(EnforcementReport::new(facts(SandboxMode::ReadOnly))).unwrap();
-        let mut keys: Vec<_> = value
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
+        let value = serde_json::to_value(EnforcementReport::new(facts(SandboxMode::ReadOnly))).unwrap();
+        let mut keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
         keys.sort_unstable();
         assert_eq!(
             keys,
@@ -483,10 +396,7 @@ mod tests {
                 "writableRoots"
             ]
         );
-        assert_eq!(
-            value["temp"],
-            serde_json::json!({"kind": "private-tmpfs", "paths": ["/tmp"]})
-        );
+        assert_eq!(value["temp"], serde_json::json!({"kind": "private-tmpfs", "paths": ["/tmp"]}));
     }
 
     #[cfg(unix)]

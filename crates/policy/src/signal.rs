@@ -47,12 +47,7 @@ const STANDARD: [&str; 31] = [
 ];
 
 /// Other spellings that programs use for the same numbers.
-const ALIASES: [(&str, u8); 4] = [
-    ("SIGIOT", 6),
-    ("SIGCLD", 17),
-    ("SIGPOLL", 29),
-    ("SIGUNUSED", 31),
-];
+const ALIASES: [(&str, u8); 4] = [("SIGIOT", 6), ("SIGCLD", 17), ("SIGPOLL", 29), ("SIGUNUSED", 31)];
 
 /// The first real-time signal that programs can use; the C library keeps 32 and 33 to itself.
 const REAL_TIME_MIN: u8 = 34;
@@ -69,10 +64,7 @@ impl Signal {
 
     /// Returns the signal of a name such as `SIGKILL` or `SIGRTMIN+2`, spelled in capitals with `SIG`.
     pub fn from_name(name: &str) -> Option<Self> {
-        let alias = ALIASES
-            .iter()
-            .find(|(alias, _)| *alias == name)
-            .map(|(_, number)| Self(*number));
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name).map(|(_, number)| Self(*number));
         alias.or_else(|| (1..=MAX).map(Self).find(|signal| signal.name() == name))
     }
 
@@ -109,10 +101,7 @@ struct WireSignal {
 
 impl From<Signal> for WireSignal {
     fn from(signal: Signal) -> Self {
-        Self {
-            signal: signal.number(),
-            name: signal.name().into_owned(),
-        }
+        Self { signal: signal.number(), name: signal.name().into_owned() }
     }
 }
 
@@ -122,11 +111,9 @@ impl TryFrom<WireSignal> for Signal {
     fn try_from(wire: WireSignal) -> Result<Self, Self::Error> {
         match Self::from_number(wire.signal) {
             Some(signal) if signal.name() == wire.name => Ok(signal),
-            Some(signal) => Err(format!(
-                "signal {} is named {signal}, not {}",
-                wire.signal,
-                crate::quote::quote(&wire.name)
-            )),
+            Some(signal) => {
+                Err(format!("signal {} is named {signal}, not {}", wire.signal, crate::quote::quote(&wire.name)))
+            }
             None => Err(format!("signal {} is not within 1 to 64", wire.signal)),
         }
     }
@@ -182,14 +169,8 @@ mod tests {
     #[test]
     fn json_holds_number_and_name_that_agree() {
         let kill = Signal::from_number(9).unwrap();
-        assert_eq!(
-            serde_json::to_string(&kill).unwrap(),
-            r#"{"signal":9,"name":"SIGKILL"}"#
-        );
-        assert_eq!(
-            serde_json::from_str::<Signal>(r#"{"signal":9,"name":"SIGKILL"}"#).unwrap(),
-            kill
-        );
+        assert_eq!(serde_json::to_string(&kill).unwrap(), r#"{"signal":9,"name":"SIGKILL"}"#);
+        assert_eq!(serde_json::from_str::<Signal>(r#"{"signal":9,"name":"SIGKILL"}"#).unwrap(), kill);
         assert!(serde_json::from_str::<Signal>(r#"{"signal":9,"name":"SIGTERM"}"#).is_err());
         assert!(serde_json::from_str::<Signal>(r#"{"signal":0,"name":"SIG0"}"#).is_err());
     }

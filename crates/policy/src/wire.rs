@@ -9,27 +9,18 @@ pub(crate) mod strict {
     use std::path::{Path, PathBuf};
 
     fn text<E: serde::ser::Error>(path: &Path) -> Result<&str, E> {
-        path.to_str().ok_or_else(|| {
-            E::custom(format_args!(
-                "path {} is not valid UTF-8 and has no JSON form",
-                quote(path)
-            ))
-        })
+        path.to_str()
+            .ok_or_else(|| E::custom(format_args!("path {} is not valid UTF-8 and has no JSON form", quote(path))))
     }
 
     pub(crate) mod path {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            path: &Path,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
             text::<S::Error>(path)?.serialize(serializer)
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<PathBuf, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
             String::deserialize(deserializer).map(PathBuf::from)
         }
     }
@@ -37,10 +28,7 @@ pub(crate) mod strict {
     pub(crate) mod paths {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            paths: &[PathBuf],
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
             let mut seq = serializer.serialize_seq(Some(paths.len()))?;
             for path in paths {
                 seq.serialize_element(text::<S::Error>(path)?)?;
@@ -48,9 +36,7 @@ pub(crate) mod strict {
             seq.end()
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Vec<PathBuf>, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
             let texts = Vec::<String>::deserialize(deserializer)?;
             Ok(texts.into_iter().map(PathBuf::from).collect())
         }
@@ -59,10 +45,7 @@ pub(crate) mod strict {
     pub(crate) mod argv {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            argv: &[OsString],
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(argv: &[OsString], serializer: S) -> Result<S::Ok, S::Error> {
             let mut seq = serializer.serialize_seq(Some(argv.len()))?;
             for (index, argument) in argv.iter().enumerate() {
                 let text = argument.to_str().ok_or_else(|| {
@@ -76,9 +59,7 @@ pub(crate) mod strict {
             seq.end()
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Vec<OsString>, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<OsString>, D::Error> {
             let texts = Vec::<String>::deserialize(deserializer)?;
             Ok(texts.into_iter().map(OsString::from).collect())
         }
@@ -103,16 +84,11 @@ pub(crate) mod escaped {
     pub(crate) mod path {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            path: &Path,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
             serializer.serialize_str(&readable(path))
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<PathBuf, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
             String::deserialize(deserializer).map(PathBuf::from)
         }
     }
@@ -120,16 +96,11 @@ pub(crate) mod escaped {
     pub(crate) mod paths {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            paths: &[PathBuf],
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S::Error> {
             serializer.collect_seq(paths.iter().map(readable))
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Vec<PathBuf>, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PathBuf>, D::Error> {
             let texts = Vec::<String>::deserialize(deserializer)?;
             Ok(texts.into_iter().map(PathBuf::from).collect())
         }
@@ -138,16 +109,11 @@ pub(crate) mod escaped {
     pub(crate) mod optional_path {
         use super::*;
 
-        pub(crate) fn serialize<S: Serializer>(
-            path: &Option<PathBuf>,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(path: &Option<PathBuf>, serializer: S) -> Result<S::Ok, S::Error> {
             path.as_ref().map(readable).serialize(serializer)
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-            deserializer: D,
-        ) -> Result<Option<PathBuf>, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
             Ok(Option::<String>::deserialize(deserializer)?.map(PathBuf::from))
         }
     }
