@@ -76,7 +76,8 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
             .or_fail("mount-private", "cannot mount a private directory over")
             .map_err(|failure| failure.of(path))?;
     }
-    let void = build_devices(plan, &devices)?;
+    let copies = sys::allocate_zeroed::<i32>(plan.own_copies().count()).or_fail("mount-cover", "no memory")?;
+    let void = build_devices(plan, &devices, copies)?;
     // A read-only procfs has neither /proc/sys nor anything else that user id 0 could write; it shows our PID
     // namespace only. The kernel refuses it where the host's /proc is partly hidden.
     sys::mount(c"proc", c"/proc", g::MS_RDONLY | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"")
@@ -97,6 +98,9 @@ pub(crate) fn build(plan: &Plan) -> Result<(), Failure> {
     }
     for (tree, root) in trees.iter().zip(plan.writable_roots()) {
         attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
+    }
+    for (copy, path) in copies.iter().zip(plan.own_copies()) {
+        attach_copy(*copy, path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
     }
     for path in plan.covered_paths() {
         void.cover(path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
@@ -134,6 +138,46 @@ impl Void {
         sys::close(target);
         Ok(())
     }
+}
+
+/// The largest file that is copied, in bytes.
+const MAX_COPY_BYTES: usize = 64 << 10;
+
+/// Copies a file to a place that the terminals' own file system will hide; returns it as a detached tree. -1 if there is
+/// no such file, or a larger one: then the original stays.
+fn copy_file(path: &CStr) -> Result<i32, Errno> {
+    const PLACE: &CStr = c"/dev/pts/copy";
+    let Ok(source) = sys::open(sys::CWD, path, g::O_RDONLY | g::O_NONBLOCK, 0) else { return Ok(-1) };
+    let stat = sys::fstat(source)?;
+    if !stat.is(g::S_IFREG) || stat.size as usize > MAX_COPY_BYTES {
+        return Ok(-1);
+    }
+    let buffer = sys::allocate(MAX_COPY_BYTES)?;
+    let length = sys::read(source, buffer)?;
+    sys::close(source);
+    let copy = sys::open(sys::CWD, PLACE, g::O_CREAT | g::O_EXCL | g::O_WRONLY, stat.mode & 0o444)?;
+    sys::write(copy, buffer.get(..length).unwrap_or_default())?;
+    sys::close(copy);
+    let tree = sys::clone_tree(sys::CWD, PLACE, false)?;
+    sys::restrict_mount(
+        tree,
+        c"",
+        false,
+        MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
+    )?;
+    sys::remove_file(PLACE)?;
+    Ok(tree)
+}
+
+/// Puts a copy over its original.
+fn attach_copy(tree: i32, path: &CStr) -> Result<(), Errno> {
+    if tree < 0 {
+        return Ok(());
+    }
+    let target = sys::open(sys::CWD, path, g::O_PATH, 0)?;
+    sys::attach_tree(tree, target)?;
+    sys::close(target);
+    Ok(())
 }
 
 /// Attaches a kept tree at its path, which is made inside the hollow directory.
@@ -216,8 +260,8 @@ fn make_path(path: &'static CStr, is_directory: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<Void, Failure> {
-    let build = || {
+fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()], copies: &mut [i32]) -> Result<Void, Failure> {
+    let mut build = || {
         sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
         for (tree, path) in devices.iter().zip(DEVICES) {
             let place = sys::open(sys::CWD, path, g::O_CREAT | g::O_EXCL | g::O_RDONLY | g::O_NOFOLLOW, 0o444)?;
@@ -229,6 +273,9 @@ fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()]) -> Result<Void, Fa
         sys::make_directory(c"/dev/pts", 0o755)?;
         sys::make_directory(c"/dev/shm", 0o1777)?;
         let void = if plan.covered_paths().next().is_some() { Void::make()? } else { Void { directory: -1, file: -1 } };
+        for (copy, path) in copies.iter_mut().zip(plan.own_copies()) {
+            *copy = copy_file(path)?;
+        }
         // A device takes writes on a read-only mount, but its mode and owner do not change there.
         sys::restrict_mount(sys::CWD, c"/dev", true, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
         sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;

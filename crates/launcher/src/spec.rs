@@ -48,6 +48,8 @@ pub(crate) enum Choice {
     Cover(&'static CStr),
     /// This directory appears empty, but for kept paths.
     Hollow(&'static CStr),
+    /// A copy that belongs to the user covers this file.
+    OwnCopy(&'static CStr),
     /// This path stays visible, read-only, below a hollow directory.
     Keep(&'static CStr),
     Network(Network),
@@ -109,6 +111,10 @@ impl Plan {
 
     pub(crate) fn hollow_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
         self.choices().filter_map(|choice| if let Choice::Hollow(path) = choice { Some(path) } else { None })
+    }
+
+    pub(crate) fn own_copies(&self) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(|choice| if let Choice::OwnCopy(path) = choice { Some(path) } else { None })
     }
 
     pub(crate) fn kept_paths(&self) -> impl Iterator<Item = &'static CStr> + use<> {
@@ -194,7 +200,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Network(value) => network.replace(value).is_some(),
-            Choice::Private(_) | Choice::Cover(_) | Choice::Hollow(_) | Choice::Keep(_) => false,
+            Choice::Private(_) | Choice::Cover(_) | Choice::Hollow(_) | Choice::OwnCopy(_) | Choice::Keep(_) => false,
             Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
             Choice::End => break,
@@ -213,8 +219,11 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         if plan.network == Network::Private {
             return Err(usage("--network private needs --wall namespace"));
         }
-        if plan.choices().any(|choice| matches!(choice, Choice::Cover(_) | Choice::Hollow(_) | Choice::Keep(_))) {
-            return Err(usage("--cover, --hollow and --keep need --wall namespace"));
+        if plan
+            .choices()
+            .any(|choice| matches!(choice, Choice::Cover(_) | Choice::Hollow(_) | Choice::OwnCopy(_) | Choice::Keep(_)))
+        {
+            return Err(usage("--cover, --hollow, --own-copy and --keep need --wall namespace"));
         }
     }
     if command.is_empty() {
@@ -257,6 +266,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         b"--private" => Choice::Private(absolute(value()?)?),
         b"--cover" => Choice::Cover(absolute(value()?)?),
         b"--hollow" => Choice::Hollow(absolute(value()?)?),
+        b"--own-copy" => Choice::OwnCopy(absolute(value()?)?),
         b"--keep" => Choice::Keep(absolute(value()?)?),
         b"--network" => match value()?.to_bytes() {
             b"open" => Choice::Network(Network::Open),
