@@ -145,8 +145,11 @@ const MAX_COPY_BYTES: usize = 64 << 10;
 
 /// Copies a file to a place that the terminals' own file system will hide; returns it as a detached tree. -1 if there is
 /// no such file, or a larger one: then the original stays.
-fn copy_file(path: &CStr) -> Result<i32, Errno> {
-    const PLACE: &CStr = c"/dev/pts/copy";
+fn copy_file(path: &CStr, number: usize) -> Result<i32, Errno> {
+    let mut place = *b"/dev/pts/aa\0";
+    place[9] += (number / 26 % 26) as u8;
+    place[10] += (number % 26) as u8;
+    let place = CStr::from_bytes_with_nul(&place).map_err(|_| Errno::INVAL)?;
     let Ok(source) = sys::open(sys::CWD, path, g::O_RDONLY | g::O_NONBLOCK, 0) else { return Ok(-1) };
     let stat = sys::fstat(source)?;
     if !stat.is(g::S_IFREG) || stat.size as usize > MAX_COPY_BYTES {
@@ -155,17 +158,16 @@ fn copy_file(path: &CStr) -> Result<i32, Errno> {
     let buffer = sys::allocate(MAX_COPY_BYTES)?;
     let length = sys::read(source, buffer)?;
     sys::close(source);
-    let copy = sys::open(sys::CWD, PLACE, g::O_CREAT | g::O_EXCL | g::O_WRONLY, stat.mode & 0o444)?;
+    let copy = sys::open(sys::CWD, place, g::O_CREAT | g::O_EXCL | g::O_WRONLY, stat.mode & 0o444)?;
     sys::write(copy, buffer.get(..length).unwrap_or_default())?;
     sys::close(copy);
-    let tree = sys::clone_tree(sys::CWD, PLACE, false)?;
+    let tree = sys::clone_tree(sys::CWD, place, false)?;
     sys::restrict_mount(
         tree,
         c"",
         false,
         MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC,
     )?;
-    sys::remove_file(PLACE)?;
     Ok(tree)
 }
 
@@ -273,8 +275,8 @@ fn build_devices(plan: &Plan, devices: &[i32; DEVICES.len()], copies: &mut [i32]
         sys::make_directory(c"/dev/pts", 0o755)?;
         sys::make_directory(c"/dev/shm", 0o1777)?;
         let void = if plan.covered_paths().next().is_some() { Void::make()? } else { Void { directory: -1, file: -1 } };
-        for (copy, path) in copies.iter_mut().zip(plan.own_copies()) {
-            *copy = copy_file(path)?;
+        for (number, (copy, path)) in copies.iter_mut().zip(plan.own_copies()).enumerate() {
+            *copy = copy_file(path, number)?;
         }
         // A device takes writes on a read-only mount, but its mode and owner do not change there.
         sys::restrict_mount(sys::CWD, c"/dev", true, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;

@@ -388,11 +388,6 @@ pub(crate) fn make_symlink(target: &CStr, path: &CStr) -> Result<()> {
     unsafe { syscall!(__NR_symlinkat, target.as_ptr(), CWD, path.as_ptr()) }.map(drop)
 }
 
-pub(crate) fn remove_file(path: &CStr) -> Result<()> {
-    // SAFETY: borrowed.
-    unsafe { syscall!(__NR_unlinkat, CWD, path.as_ptr(), 0) }.map(drop)
-}
-
 pub(crate) fn change_mode(path: &CStr, mode: u32) -> Result<()> {
     // SAFETY: borrowed.
     unsafe { syscall!(__NR_fchmodat, CWD, path.as_ptr(), mode) }.map(drop)
