@@ -3,14 +3,14 @@
 //! The matrix asks what a command can do; here each promise is looked at where a second wall would hide that the first
 //! one is missing. Each denial has its control: the same thing without the launcher, or with the right plan.
 
-use pinfold_conformance::fixture::Fixture;
+use pinfold_conformance::fixture::{Fixture, owned};
 use pinfold_conformance::judge::{output_within, wait_within};
 use pinfold_conformance::sleeper::Sleeper;
 use pinfold_conformance::start::{own_uid, uids};
 use pinfold_conformance::sys;
 use pinfold_conformance::sys::{c, open};
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -331,6 +331,11 @@ fn a_root_that_another_mount_hides_is_refused() {
     assert!(world.0.ws().join("below/g").exists());
     assert_refused("root-changed", &run(&["--private", &ws, "--write", &of_ws, &ws, "--cwd", "/"]));
     assert!(!world.0.ws().join("below/f").exists());
+    // Where nothing of the host is left at the path, only the look before it tells that another directory was meant.
+    assert_refused("root-changed", &run(&["--private", &ws, "--write", &of_ws, &below, "--cwd", "/"]));
+    let link = world.path("ws/link");
+    std::os::unix::fs::symlink(&below, &link).expect("a link");
+    assert_refused("root-open", &run(&["--private", &ws, "--write", &of_below, &link, "--cwd", "/"]));
 }
 
 // The mount tree
@@ -791,7 +796,7 @@ fn a_device_on_a_stream_keeps_its_access_and_must_be_harmless() {
 fn a_block_device_on_a_stream_is_copied() {
     // Only root has block devices; whoever is not has nothing to redirect.
     let Ok(disk) = open(c"/dev/loop0", libc::O_RDONLY) else { return };
-    let disk = pinfold_conformance::fixture::owned(disk);
+    let disk = owned(disk);
     let world = World::own();
     let argv = ["/usr/bin/python3", "-c", "import os, stat; print(stat.S_ISBLK(os.fstat(0).st_mode))"];
     let run = |mut command: Command| ended(command.stdin(disk.try_clone().expect("a copy")));
@@ -799,6 +804,111 @@ fn a_block_device_on_a_stream_is_copied() {
     for wall in WALLS {
         assert_prints("False\n", &run(world.confined(wall, &argv)));
     }
+}
+
+#[test]
+fn a_named_fifo_is_out_of_reach_and_an_anonymous_pipe_passes() {
+    for uid in uids() {
+        let world = World::new(uid);
+        let path = world.path("fifo");
+        sys!(libc::SYS_mknodat, libc::AT_FDCWD, &c(&path), libc::S_IFIFO | 0o600, 0).expect("a FIFO");
+        std::os::unix::fs::chown(&path, Some(uid), Some(uid)).expect("given away");
+        let mode = || std::fs::metadata(&path).expect("it exists").mode() & 0o777;
+        let fifo = || owned(open(&c(&path), libc::O_RDONLY | libc::O_NONBLOCK).expect("the FIFO"));
+        let change = ["/usr/bin/python3", "-c", "import os; os.fchmod(0, 0o640); print('done')"];
+        for wall in WALLS {
+            assert_prints("done\n", &ended(world.confined(wall, &change).stdin(fifo())));
+            assert_eq!(mode(), 0o600, "{wall:?}");
+        }
+        assert_prints("done\n", &ended(world.plain(&change).stdin(fifo())));
+        assert_eq!(mode(), 0o640);
+        // A pipe without a name has nothing behind it, so nobody copies.
+        let look = ["/bin/readlink", "/proc/self/fd/0"];
+        let (from, _to) = std::io::pipe().expect("a pipe");
+        let end = || from.try_clone().expect("a copy");
+        let control = ended(world.plain(&look).stdin(end()));
+        assert!(control.1.starts_with("pipe:["), "{control:?}");
+        for wall in WALLS {
+            assert_prints(&control.1, &ended(world.confined(wall, &look).stdin(end())));
+        }
+    }
+}
+
+#[test]
+fn two_openings_of_one_file_stay_two() {
+    let world = World::own();
+    let path = world.path("file");
+    let argv = ["/bin/sh", "-c", "echo out; echo err >&2"];
+    let run = |mut command: Command| {
+        std::fs::write(&path, "0123456789\n").expect("a file");
+        let options = |append: bool| std::fs::File::options().write(true).append(append).open(&path).expect("the file");
+        let mut child = command.stdout(options(false)).stderr(options(true)).spawn().expect("it starts");
+        assert!(wait_within(&mut child, LIMIT).expect("it ends in time").success());
+        std::fs::read_to_string(&path).expect("readable")
+    };
+    assert_eq!(run(world.plain(&argv)), "out\n456789\nerr\n");
+    for wall in WALLS {
+        assert_eq!(run(world.confined(wall, &argv)), "out\n456789\nerr\n");
+    }
+}
+
+#[test]
+fn a_slow_reader_of_a_fifo_gets_every_byte() {
+    const BYTES: usize = 1_000_000;
+    let world = World::own();
+    let fifo = c(world.path("fifo"));
+    sys!(libc::SYS_mknodat, libc::AT_FDCWD, &fifo, libc::S_IFIFO | 0o600, 0).expect("a FIFO");
+    for wall in WALLS {
+        let end = |flags: i32| owned(open(&fifo, flags | libc::O_NONBLOCK).expect("an end of the FIFO"));
+        let (from, to) = (end(libc::O_RDONLY), end(libc::O_WRONLY));
+        sys!(libc::SYS_fcntl, from.as_raw_fd(), libc::F_SETFL, 0).expect("a reader that waits");
+        let mut command = world.confined(wall, &["/usr/bin/head", "-c", &BYTES.to_string(), "/dev/zero"]);
+        let mut child = command.stdout(to).spawn().expect("it starts");
+        // What is still open in `command` would keep the end from being seen.
+        drop(command);
+        std::thread::sleep(Duration::from_millis(300));
+        let mut bytes = Vec::new();
+        std::fs::File::from(from).read_to_end(&mut bytes).expect("readable");
+        assert!(wait_within(&mut child, LIMIT).expect("it ends in time").success());
+        assert_eq!(bytes.len(), BYTES, "{wall:?}");
+    }
+}
+
+/// A terminal of another instance of devpts than the one at /dev/pts, as a container may hand it in, on standard error.
+const ON_A_FOREIGN_TERMINAL: &str = "
+import fcntl, os, struct, sys
+place = sys.argv[1]
+master = os.open(place + '/ptmx', os.O_RDWR | os.O_NOCTTY)
+fcntl.ioctl(master, 0x40045431, struct.pack('i', 0))
+number = struct.unpack('i', fcntl.ioctl(master, 0x80045430, b'1234'))[0]
+slave = os.open(f'{place}/{number}', os.O_RDWR | os.O_NOCTTY)
+pid = os.fork()
+if pid == 0:
+    os.dup2(slave, 2)
+    os.execv(sys.argv[2], sys.argv[2:])
+os.waitpid(pid, 0)
+print(os.read(master, 100).decode().strip())";
+
+#[test]
+fn a_terminal_on_a_stream_can_be_opened_by_its_path_and_another_device_cannot() {
+    let world = World::own();
+    let place = world.path("pts");
+    std::fs::create_dir(&place).expect("a directory");
+    let setup = format!("mount -t devpts -o newinstance,ptmxmode=0666 x {place} && exec \"$@\"");
+    let launcher = world.path("bin/pinfold-run");
+    let argv = ["/bin/sh", "-c", "echo shown > /dev/stderr"];
+    let through = ["/usr/bin/python3", "-c", ON_A_FOREIGN_TERMINAL, &place];
+    let control = world.in_own_mounts(&setup, None, &[&through[..], &argv].concat());
+    assert_prints("shown\n", &control);
+    let confined = [&through[..], &[&launcher, "--spec", "1"], LANDLOCK, &["--"], &argv].concat();
+    assert_prints("shown\n", &world.in_own_mounts(&setup, None, &confined));
+    // A device that is no terminal: only root has one.
+    let Ok(tun) = open(c"/dev/net/tun", libc::O_RDONLY).map(owned) else { return };
+    let argv = ["/usr/bin/python3", "-c", "open('/proc/self/fd/0', 'r+b', buffering=0); print('opened')"];
+    let run = |mut command: Command| ended(command.stdin(tun.try_clone().expect("a copy")));
+    assert_prints("opened\n", &run(world.plain(&argv)));
+    let (code, _, stderr) = run(world.confined(LANDLOCK, &argv));
+    assert!(code == Some(1) && stderr.contains("PermissionError: [Errno 13]"), "{stderr}");
 }
 
 #[test]
@@ -889,6 +999,7 @@ fn an_interrupt_reaches_the_whole_group_and_a_request_to_end_only_the_command() 
     let world = World::own();
     let script = "trap 'echo command' TERM; trap '' INT
         python3 -c 'import os, signal, time
+signal.alarm(15)
 signal.signal(signal.SIGTERM, lambda *a: os.write(1, b\"child-term\\n\"))
 signal.signal(signal.SIGINT, lambda *a: os._exit(os.write(1, b\"child-int\\n\")))
 os.write(1, b\"ready\\n\")
