@@ -678,6 +678,22 @@ fn privileges_are_gone_and_locked() {
             assert!(alone.1.starts_with("0 0 0 ") && alone.1.ends_with(" 0 1 0x0\n"), "{alone:?}");
         }
     }
+    if own_uid() == 0 {
+        // An ordinary user who was given capabilities that outlive an exec.
+        let world = World::new(1000);
+        let given = ["setpriv", "--reuid", "1000", "--clear-groups", "--inh-caps", "+chown,+setpcap"];
+        let given = [&given[..], &["--ambient-caps", "+chown,+setpcap"]].concat();
+        let argv = ["/usr/bin/python3", "-c", SHOW_PRIVILEGES];
+        let run =
+            |words: &[&str]| ended(Command::new(given[0]).args(&given[1..]).args(words).current_dir(world.0.ws()));
+        let control = run(&argv);
+        assert!(control.1.starts_with("101 101 101 ") && control.1.ends_with(" 101 0 0x0\n"), "{control:?}");
+        let launcher = world.path("bin/pinfold-run");
+        for wall in WALLS {
+            let words = [&[launcher.as_str(), "--spec", "1"], wall, &["--"], &argv].concat();
+            assert_prints("0 0 0 0 0 1 0xef\n", &run(&words));
+        }
+    }
 }
 
 #[test]
