@@ -9,8 +9,9 @@ const FILE_LINES: usize = 600;
 /// Files that are longer, and why they stay one.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Most lines of code that the launcher may have; tests, comments and blank lines do not count.
-pub(super) const LAUNCHER_LINES: usize = 1500;
+/// Most lines of code that the launcher may have; tests, comments and blank lines do not count. The number and what it
+/// holds: `docs/decisions/0010-size-of-the-launcher.md`.
+pub(super) const LAUNCHER_LINES: usize = 2900;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     check_against(files, LONG_FILES)
