@@ -697,6 +697,114 @@ fn privileges_are_gone_and_locked() {
 }
 
 #[test]
+fn the_namespaces_are_its_own() {
+    for uid in uids() {
+        let world = World::new(uid);
+        let script = "cd /proc/self/ns && readlink user mnt pid ipc uts";
+        let run = |command: &mut Command| {
+            let (code, stdout, stderr) = ended(command);
+            assert_eq!(code, Some(0), "{stderr}");
+            stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let outside = run(&mut world.plain(&["/bin/sh", "-c", script]));
+        let inside = run(&mut world.confined(NAMESPACE, &["/bin/sh", "-c", script]));
+        let shared: Vec<_> = inside.iter().filter(|namespace| outside.contains(namespace)).collect();
+        assert!(inside.len() == 5 && shared.is_empty(), "{shared:?}");
+        assert_eq!(run(&mut world.confined(LANDLOCK, &["/bin/sh", "-c", script])), outside, "the control");
+    }
+}
+
+/// The filter's tables by name, apart from the launcher's own, so that a call cannot fall out of one unseen.
+const DENIED: &[i64] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_fanotify_mark,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+/// Makes calls whose arguments are all wrong and prints the errors. `c`: a call, `f`: a socket family, `i`: an ioctl on
+/// standard input.
+const CALLS: &str = "
+import ctypes, errno, sys
+call = ctypes.CDLL(None, use_errno=True).syscall
+wrong = [ctypes.c_long(-1)] * 6
+for word in sys.argv[1:]:
+    number = ctypes.c_long(int(word[1:]))
+    ctypes.set_errno(0)
+    if word[0] == 'c': call(number, *wrong)
+    if word[0] == 'f': call(41, number, 99, 99)
+    if word[0] == 'i': call(16, 0, number, 0)
+    print(word, errno.errorcode.get(ctypes.get_errno(), 'ok'))";
+
+#[test]
+fn every_call_of_the_filters_tables_is_answered() {
+    let mut words: Vec<String> = DENIED.iter().map(|number| format!("c{number}")).collect();
+    // AF_VSOCK among them: all families but unix, inet, inet6, netlink and packet.
+    words.extend((0..46).filter(|family| ![1, 2, 10, 16, 17].contains(family)).map(|family| format!("f{family}")));
+    // TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS
+    words.extend([0x5412, 0x541c, 0x5423, 0x541d].map(|request| format!("i{request}")));
+    // clone3, io_uring_setup, io_uring_enter, io_uring_register, open_tree_attr
+    let absent = ["c435", "c425", "c426", "c427", "c467"].map(str::to_owned);
+    let argv: Vec<&str> =
+        ["/usr/bin/python3", "-c", CALLS].into_iter().chain(words.iter().chain(&absent).map(String::as_str)).collect();
+    let expected: String = words
+        .iter()
+        .map(|word| format!("{word} EPERM\n"))
+        .chain(absent.iter().map(|word| format!("{word} ENOSYS\n")))
+        .collect();
+    for uid in uids() {
+        let world = World::new(uid);
+        for wall in [NAMESPACE, LANDLOCK, &[LANDLOCK, &["--deny-metadata"]].concat()] {
+            assert_prints(&expected, &ended(&mut world.confined(wall, &argv)));
+        }
+        if uid != 0 {
+            // Root could do harm by some of them. Of the others, few are refused whoever asks.
+            let (_, control, stderr) = ended(&mut world.plain(&argv));
+            let refused: Vec<&str> = control.lines().filter(|line| line.ends_with(" EPERM")).collect();
+            assert!(refused.len() < 35, "{} of {}: {refused:?} {stderr}", refused.len(), words.len());
+            assert!(!control.contains("c467 ENOSYS") && !control.contains("c435 ENOSYS"), "{control}");
+        }
+    }
+}
+
+#[test]
 fn the_process_group_is_its_own() {
     let world = World::own();
     let argv = ["/usr/bin/python3", "-c", "import os; print(os.getpgrp() == os.getpid())"];
