@@ -1,8 +1,8 @@
 //! Where the process stands, and whether that is a place that may become writable by default. What a person
 //! names with `--workspace` is judged by the providers; here is only what nobody named.
 
-use pinfold_policy::SandboxError;
 use pinfold_policy::quote::quote;
+use pinfold_policy::{RootProblem, RootRole, SandboxError};
 use std::path::{Path, PathBuf};
 
 /// Holds what the process found around itself, in physical spelling where it could be had.
@@ -31,16 +31,20 @@ impl Surroundings {
     ///
     /// # Errors
     ///
-    /// `SANDBOX_INVALID_POLICY` when there is no current directory, or when making it writable would surprise: the
-    /// root, a directory of the system, the home directory or one that holds it, or one that holds our programs.
+    /// `SANDBOX_INVALID_POLICY` when there is no current directory; `SANDBOX_INVALID_ROOT` when making it writable would
+    /// surprise: the root, a directory of the system, the home directory or one that holds it, or one that holds our
+    /// programs.
     pub(crate) fn default_workspace(&self) -> Result<PathBuf, SandboxError> {
         let current = self.current_directory()?;
         match self.unfit(current) {
             None => Ok(current.to_owned()),
-            Some(reason) => Err(invalid(format!(
-                "the current directory {} {reason}, so it is not made writable unless you name a workspace",
-                quote(current)
-            ))),
+            Some(reason) => Err(SandboxError::InvalidRoot {
+                role: RootRole::Workspace,
+                path: current.to_owned(),
+                problem: RootProblem::Refused(format!(
+                    "it is the current directory and {reason}, so it is not made writable unless you name a workspace"
+                )),
+            }),
         }
     }
 
@@ -192,8 +196,8 @@ mod tests {
     fn the_root_is_refused() {
         assert_eq!(
             refusal("/"),
-            "invalid policy: the current directory \"/\" is the root of the file tree, so it is not made writable \
-             unless you name a workspace"
+            "workspace root \"/\" is refused: it is the current directory and is the root of the file tree, so it is \
+             not made writable unless you name a workspace"
         );
     }
 

@@ -121,7 +121,7 @@ fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem) -> String {
         RootProblem::Changed | RootProblem::Unreadable(_) => {
             format!("choose another directory, or look at this one: ls -ld -- {word}")
         }
-        RootProblem::Relative | RootProblem::NulByte => {
+        RootProblem::Relative | RootProblem::NulByte | RootProblem::Refused(_) => {
             "name another directory: pinfold run --workspace DIR -- COMMAND".to_owned()
         }
     }

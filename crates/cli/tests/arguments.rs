@@ -180,7 +180,7 @@ fn a_default_workspace_is_refused_where_it_would_surprise() {
     for (place, words) in &places {
         for command in ["run", "confine"] {
             let answer = Answer::of(scene.pinfold().current_dir(place).args([command, "--", "true"]));
-            answer.assert_refused(2, "SANDBOX_INVALID_POLICY", words);
+            answer.assert_refused(2, "SANDBOX_INVALID_ROOT", words);
         }
         // A mode that opens nothing needs no fit workspace.
         let answer = Answer::of(scene.pinfold().current_dir(place).args(["run", "--mode", "read-only", "--", "true"]));

@@ -88,6 +88,8 @@ pub enum RootProblem {
     Changed,
     /// It could not be opened; the text names the failed call.
     Unreadable(String),
+    /// It is there, but must not become writable; the text says why, as a fragment.
+    Refused(String),
 }
 
 impl std::fmt::Display for RootProblem {
@@ -100,6 +102,7 @@ impl std::fmt::Display for RootProblem {
             Self::Symlink => f.write_str("is a symbolic link"),
             Self::Changed => f.write_str("was replaced while the call was prepared"),
             Self::Unreadable(detail) => write!(f, "cannot be opened: {detail}"),
+            Self::Refused(why) => write!(f, "is refused: {why}"),
         }
     }
 }

@@ -119,9 +119,7 @@ fn without_dots(path: &Path) -> PathBuf {
 
 fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result<(), SandboxError> {
     let refuse = |why: String| {
-        // `RootProblem` has no word of its own for this yet.
-        let problem = RootProblem::Unreadable(why);
-        Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem })
+        Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem: RootProblem::Refused(why) })
     };
     let system = NEVER_ROOTS.iter().any(|never| path == Path::new(never))
         || (SYSTEM_TREES.iter().any(|tree| path.starts_with(tree))
