@@ -2,6 +2,11 @@
 //!
 //! The launcher is the current executable's neighbour or an explicit path of the configuration. No environment
 //! variable and no search path has a say.
+//!
+//! Whose hands it may come from: root, us (the effective user), and the owner of our own executable, who could have
+//! replaced us as well; a container that runs as root in a checkout of another user needs the last. These may let
+//! a group write (user-private groups with umask 002, `/usr/local` of group `staff`); what *everybody* can write is
+//! refused, but for directories with the sticky bit. Whether it lies below a writable root is asked in `roots`.
 
 use pinfold_policy::quote::quote;
 use std::ffi::{OsStr, OsString};
@@ -32,7 +37,7 @@ pub(crate) fn expected_path(configured: Option<&Path>) -> Result<PathBuf, String
     Ok(path.canonicalize().unwrap_or(path))
 }
 
-/// Checks that a launcher is a program for this machine that nobody but root and we could have written.
+/// Checks that a launcher is a program for this machine that comes from hands that are trusted.
 pub(crate) fn verify(path: &Path) -> Result<(), String> {
     let place = quote(path);
     let metadata = trusted(path, "launcher")?;
@@ -49,9 +54,11 @@ pub(crate) fn verify(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that a file is regular, owned by root or us, and that nobody else can replace it.
+/// Checks that a file is regular, that it and every directory above it belongs to root, to us or to the owner of our
+/// executable, and that not everybody can replace it.
 ///
-/// SECURITY: whoever can write this file or a directory above it decides what "confined" means.
+/// SECURITY: whoever can write this file or a directory above it decides what "confined" means. Who is in the group of
+/// an owner that we trust is that owner's decision; it is not examined.
 pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
     let examine = |path: &Path| {
         std::fs::symlink_metadata(path).map_err(|error| match error.kind() {
@@ -63,16 +70,17 @@ pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
     if !metadata.is_file() {
         return Err(format!("{what} {} is not a regular file", quote(path)));
     }
-    let us = rustix::process::geteuid().as_raw();
+    let ours = std::fs::metadata("/proc/self/exe").map(|metadata| metadata.uid());
+    let trusted = [Some(0), Some(rustix::process::geteuid().as_raw()), ours.ok()];
     let owned = |path: &Path, metadata: &Metadata| {
-        if metadata.uid() == 0 || metadata.uid() == us {
+        if trusted.contains(&Some(metadata.uid())) {
             return Ok(());
         }
         Err(format!("{what} cannot be trusted: {} belongs to user {}", quote(path), metadata.uid()))
     };
     let others_write = |path: &Path| Err(format!("{what} cannot be trusted: others can write {}", quote(path)));
     owned(path, &metadata)?;
-    if metadata.mode() & 0o022 != 0 {
+    if metadata.mode() & 0o002 != 0 {
         return others_write(path);
     }
     for directory in path.ancestors().skip(1) {
@@ -82,7 +90,7 @@ pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
         }
         owned(directory, &metadata)?;
         let sticky = metadata.mode() & 0o1000 != 0;
-        if metadata.mode() & 0o022 != 0 && !sticky {
+        if metadata.mode() & 0o002 != 0 && !sticky {
             return others_write(directory);
         }
     }
@@ -147,7 +155,10 @@ mod tests {
         assert_eq!(verify(&path).unwrap_err(), format!("launcher {place} is a program for another machine"));
         std::fs::copy("/proc/self/exe", &path).unwrap();
         assert_eq!(verify(&path), Ok(()));
+        // Umask 002 with a group of the user's own.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o775)).unwrap();
+        assert_eq!(verify(&path), Ok(()));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o757)).unwrap();
         assert_eq!(verify(&path).unwrap_err(), format!("launcher cannot be trusted: others can write {place}"));
     }
 
@@ -163,6 +174,19 @@ mod tests {
         let link = base.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(verify(&link).unwrap_err().contains("not a regular file"));
+    }
+
+    #[test]
+    fn the_owner_of_our_own_executable_is_trusted_and_a_stranger_is_not() {
+        let ours = std::fs::metadata("/proc/self/exe").unwrap().uid();
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("pinfold-run");
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        std::os::unix::fs::chown(&path, Some(ours), None).unwrap();
+        assert_eq!(verify(&path), Ok(()));
+        if std::os::unix::fs::chown(&path, Some(ours + 4321), None).is_ok() {
+            assert!(verify(&path).unwrap_err().contains("belongs to user"));
+        }
     }
 
     #[test]
