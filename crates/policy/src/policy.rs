@@ -5,6 +5,7 @@ use crate::error::{RootProblem, RootRole, SandboxError};
 use crate::mode::{ConfinedMode, SandboxMode};
 use crate::wire::strict;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Identifies the session a call belongs to.
@@ -102,13 +103,9 @@ impl<M: Copy + Into<SandboxMode>> Policy<M> {
         if self.mode.into() != SandboxMode::WorkspaceWrite {
             return Vec::new();
         }
-        let mut roots: Vec<&Path> = Vec::with_capacity(1 + self.additional_writable_roots.len());
-        for root in std::iter::once(&self.workspace_root).chain(&self.additional_writable_roots) {
-            if !roots.contains(&root.as_path()) {
-                roots.push(root);
-            }
-        }
-        roots
+        let mut known = HashSet::with_capacity(1 + self.additional_writable_roots.len());
+        let every = std::iter::once(&self.workspace_root).chain(&self.additional_writable_roots);
+        every.map(PathBuf::as_path).filter(|root| known.insert(*root)).collect()
     }
 }
 
