@@ -115,9 +115,10 @@ impl LocalProvider {
     /// # Errors
     ///
     /// `SANDBOX_INVALID_COMMAND`, `SANDBOX_CANCELLED` (before anything was resolved, probed or made),
-    /// `SANDBOX_INVALID_ROOT`, `SANDBOX_INVALID_POLICY` (a relative working directory), `SANDBOX_PREPARATION_FAILED` (no
-    /// runtime directory, no working directory, an unfit status file), `SANDBOX_UNSUPPORTED_POLICY` (the requested
-    /// backend cannot express this), `SANDBOX_GUARANTEE_UNMET`, `SANDBOX_UNAVAILABLE`.
+    /// `SANDBOX_INVALID_ROOT`, `SANDBOX_INVALID_POLICY` (a relative working directory, a status file that the command
+    /// could write, a restriction that contradicts the rest), `SANDBOX_PREPARATION_FAILED` (no runtime directory, no
+    /// working directory, an unfit status file), `SANDBOX_UNSUPPORTED_POLICY` (the requested backend cannot express this,
+    /// or none can), `SANDBOX_GUARANTEE_UNMET`, `SANDBOX_UNAVAILABLE`.
     pub fn confine(
         &self,
         argv: &[OsString],
@@ -326,7 +327,7 @@ impl LocalProvider {
             }
         }
         if let Some(path) = options.status_file.as_ref().filter(|_| !ours) {
-            prepare_status_file(path, &roots.writable).map_err(failed)?;
+            prepare_status_file(path, &roots.writable)?;
         }
         let findings = self.hard_links.search(&roots.writable, options.hard_links);
         Ok(Call { policy, options, roots, findings, ours, terminal: true, environment: Vec::new(), command_words })
@@ -688,18 +689,20 @@ fn pin_temp(path: &Path) -> std::io::Result<PinnedRoot> {
 }
 
 /// Makes the file in which the launcher reports, if it does not exist, and checks where it lies.
-fn prepare_status_file(path: &Path, writable: &[PinnedRoot]) -> Result<(), String> {
+fn prepare_status_file(path: &Path, writable: &[PinnedRoot]) -> Result<(), SandboxError> {
     let place = quote(path);
+    let invalid = |detail: String| SandboxError::InvalidPolicy { detail };
+    let failed = |detail: String| SandboxError::PreparationFailed { backend: "local".to_owned(), detail };
     if !path.is_absolute() {
-        return Err(format!("status file {place} is not an absolute path"));
+        return Err(invalid(format!("status file {place} is not an absolute path")));
     }
     let physical = path
         .parent()
         .and_then(|parent| parent.canonicalize().ok())
-        .ok_or_else(|| format!("the directory of status file {place} does not exist"))?;
+        .ok_or_else(|| failed(format!("the directory of status file {place} does not exist")))?;
     // SECURITY: a report that the command can write is worth nothing.
     if writable.iter().any(|root| physical.starts_with(&root.path)) {
-        return Err(format!("status file {place} lies below a writable root"));
+        return Err(invalid(format!("status file {place} lies below a writable root")));
     }
     let file = std::fs::File::options()
         .append(true)
@@ -707,9 +710,9 @@ fn prepare_status_file(path: &Path, writable: &[PinnedRoot]) -> Result<(), Strin
         .mode(0o600)
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32 | rustix::fs::OFlags::NONBLOCK.bits() as i32)
         .open(path)
-        .map_err(|error| format!("cannot open status file {place}: {error}"))?;
+        .map_err(|error| failed(format!("cannot open status file {place}: {error}")))?;
     match file.metadata() {
         Ok(metadata) if metadata.is_file() => Ok(()),
-        _ => Err(format!("status file {place} is not a regular file")),
+        _ => Err(failed(format!("status file {place} is not a regular file"))),
     }
 }

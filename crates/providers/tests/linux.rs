@@ -651,7 +651,7 @@ fn a_status_file_below_a_writable_root_is_refused() {
     options.status_file = Some(world.path("ws/status"));
     let policy = world.confined_policy(ConfinedMode::WorkspaceWrite);
     let error = world.provider.confine(&shell("true"), &policy, &options, &Cancel::new()).unwrap_err();
-    assert_eq!(error.code(), ErrorCode::PreparationFailed);
+    assert_eq!(error.code(), ErrorCode::InvalidPolicy);
     assert!(!world.path("ws/status").exists());
 }
 
