@@ -3,21 +3,22 @@
 //!
 //! ```text
 //! <runtime>/plans/…            plans that are too long for an argv; swept after a day
-//! <runtime>/temp/…             private temp directories of sessions and workspaces
+//! <runtime>/temp/session-…     private temp directories of sessions, until the session ends
+//! <runtime>/temp/workspace-…   the same for calls that somebody else starts; swept a day after their last use
 //! <runtime>/process-….lock     locked as long as the process lives that the directory beside it belongs to
 //! <runtime>/process-…/…        what one process needs for single calls
 //! ```
 
 use pinfold_policy::quote::quote;
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::fs::{DirBuilder, File, Metadata};
+use std::fs::{DirBuilder, DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-/// A plan that nobody removed is useless after this long.
-const PLAN_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// A plan that nobody removed is useless after this long, and so is a temp directory of no session.
+const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A verified directory and this process's part of it.
 #[derive(Debug)]
@@ -57,6 +58,8 @@ impl RuntimeDir {
         let path = self.root.join("temp").join(owner);
         make_private(&path)?;
         verify(&path, &std::fs::symlink_metadata(&path)?).map_err(io::Error::other)?;
+        // Its age is that of its last use.
+        File::open(&path)?.set_modified(SystemTime::now())?;
         Ok(path)
     }
 
@@ -198,12 +201,18 @@ fn sweep(root: &Path) {
             let _ = std::fs::remove_file(&path);
         }
     }
-    let Ok(plans) = std::fs::read_dir(root.join("plans")) else { return };
-    for plan in plans.flatten() {
-        let age = plan.metadata().and_then(|metadata| metadata.modified()).map(|time| time.elapsed());
-        if matches!(age, Ok(Ok(age)) if age > PLAN_LIFE) {
-            let _ = std::fs::remove_file(plan.path());
-        }
+    let old = |entry: &DirEntry| {
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).map(|time| time.elapsed());
+        matches!(age, Ok(Ok(age)) if age > LIFE)
+    };
+    let entries = |part: &str| std::fs::read_dir(root.join(part)).into_iter().flatten().flatten();
+    for plan in entries("plans").filter(old) {
+        let _ = std::fs::remove_file(plan.path());
+    }
+    // RACE: a call may take one up again just now; then it has no temp directory, and its launcher refuses to start.
+    let of_no_session = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"workspace-");
+    for temp in entries("temp").filter(of_no_session).filter(old) {
+        let _ = std::fs::remove_dir_all(temp.path());
     }
 }
 
@@ -238,6 +247,24 @@ mod tests {
         let _other = RuntimeDir::open(Some(&root)).unwrap();
         assert!(!dead.exists() && !root.join("process-1-x.lock").exists());
         assert!(living.process.exists());
+    }
+
+    #[test]
+    fn temp_directories_of_no_session_go_a_day_after_their_last_use() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        let runtime = RuntimeDir::open(Some(&root)).unwrap();
+        let day_before = SystemTime::now() - LIFE - Duration::from_secs(1);
+        for (owner, stays) in [("workspace-1-2", false), ("workspace-1-3", true), ("session-x", true)] {
+            let temp = runtime.kept_temp(owner).unwrap();
+            std::fs::write(temp.join("file"), "").unwrap();
+            File::open(&temp).unwrap().set_modified(day_before).unwrap();
+            if owner == "workspace-1-3" {
+                runtime.kept_temp(owner).unwrap();
+            }
+            let _other = RuntimeDir::open(Some(&root)).unwrap();
+            assert_eq!(temp.exists(), stays, "{owner}");
+        }
     }
 
     #[test]
