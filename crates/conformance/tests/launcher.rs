@@ -1144,6 +1144,57 @@ while True: time.sleep(1)' &
     }
 }
 
+#[test]
+fn a_request_to_stop_stops_the_launcher_too() {
+    let world = World::own();
+    let stops = |mut command: Command| {
+        let sleeper = Sleeper::new();
+        let mut child = command.args(["sleep", sleeper.seconds()]).spawn().expect("it starts");
+        assert!(sleeper.wait_until(|n| n == 1, LIMIT), "it starts");
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
+            stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+        };
+        let reached = |stopped: bool| {
+            (0..200).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                (state() == Some('T')) == stopped
+            })
+        };
+        let send = |signal: i32| sys!(libc::SYS_kill, child.id(), signal).expect("it can be signalled");
+        send(libc::SIGTSTP);
+        let stopped = reached(true);
+        send(libc::SIGCONT);
+        let goes_on = reached(false);
+        child.kill().and_then(|()| child.wait()).expect("it is ended");
+        (stopped, goes_on)
+    };
+    assert_eq!(stops(world.plain(&["/usr/bin/env"])), (true, true), "the control");
+    let supervised = [LANDLOCK, &["--supervise"]].concat();
+    for wall in [NAMESPACE, &supervised] {
+        assert_eq!(stops(world.confined(wall, &[])), (true, true), "{wall:?}");
+    }
+}
+
+#[test]
+fn the_launcher_leaves_no_core_of_its_own() {
+    let world = World::own();
+    let run = |words: &[&str]| {
+        let script = "ulimit -c unlimited && exec \"$@\"";
+        let mut command = world.plain(&[&["/bin/sh", "-c", script, "sh"], words].concat());
+        let status = wait_within(&mut command.stderr(Stdio::null()).spawn().expect("it starts"), LIMIT);
+        let status = status.expect("it ends in time");
+        (status.signal(), status.core_dumped())
+    };
+    assert_eq!(run(&["/bin/sh", "-c", "kill -ABRT $$"]), (Some(libc::SIGABRT), true), "the control");
+    let launcher = world.path("bin/pinfold-run");
+    for wall in [NAMESPACE, &[LANDLOCK, &["--supervise"]].concat()] {
+        let argv = ["--", "/bin/sh", "-c", "ulimit -c 0; kill -ABRT $$"];
+        let words = [&[launcher.as_str(), "--spec", "1"], wall, &argv].concat();
+        assert_eq!(run(&words), (Some(libc::SIGABRT), false), "{wall:?}");
+    }
+}
+
 /// Nobody outside has sent it: it may not come back as if somebody had.
 #[test]
 fn what_the_command_sends_to_its_supervisor_goes_nowhere() {
