@@ -105,8 +105,12 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     attempt("meta-setflags-high-bits", "set the nodump flag by a request number with high bits", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;
+        // Those that are set must stay: without its extents flag, ext4 would convert the file, and not always can.
+        let mut flags = 0u64;
+        ioctl(fd, 0x8008_6601, write(&mut flags))?;
+        flags |= 0x40;
         // The kernel looks at 32 bits of it; a filter that looks at 64 sees another number.
-        call(libc::SYS_ioctl, &[fd.into(), 0x1_4008_6602u64.into(), read(&0x40u64)]).map(drop)
+        call(libc::SYS_ioctl, &[fd.into(), 0x1_4008_6602u64.into(), read(&flags)]).map(drop)
     }),
     attempt("meta-enable-verity", "enable fs-verity", |t| {
         let fd = open(&t.out("f"), O_RDONLY)?;

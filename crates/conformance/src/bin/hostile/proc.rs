@@ -65,7 +65,8 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         sys!(libc::SYS_prlimit64, pid, libc::RLIMIT_MSGQUEUE, read(&limit), 0).map(drop)
     }),
     attempt("proc-setpriority", "change its nice value", |t| {
-        sys!(libc::SYS_setpriority, libc::PRIO_PROCESS, t.pid()?, 7).map(drop)
+        // The highest: an ordinary user may only raise it, and the harness may itself run under nice(1).
+        sys!(libc::SYS_setpriority, libc::PRIO_PROCESS, t.pid()?, 19).map(drop)
     }),
     attempt("proc-setaffinity", "change its processor set", |t| {
         let mut set = [0u64; 16];
