@@ -4,7 +4,7 @@ use crate::context::{Listed, Report};
 use crate::errno::Errno;
 use crate::fixture::{CWD_ATTEMPT, Fixture, owned};
 use crate::snapshot::Snapshot;
-use crate::start::{Backend, Mode, Run, confined_command, failed, needed};
+use crate::start::{Backend, Driver, Mode, Run, confined_command_by, failed, needed_by, outcome_file};
 use crate::sys;
 use crate::sys::{c, open, write};
 use std::collections::BTreeMap;
@@ -29,6 +29,8 @@ pub struct Results {
     pub stray: Vec<String>,
     /// How the run ended, and what it wrote on standard error.
     pub end: String,
+    /// What `pinfold run` says of the run, if it started it: its JSON.
+    pub outcome: Option<String>,
 }
 
 impl Results {
@@ -42,17 +44,28 @@ impl Results {
 /// # Errors
 ///
 /// In words, if the harness itself or the start of the run failed.
-pub fn run_all(backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
-    run_masked(&[], backend, mode, uid, ids)
+pub fn run_all(driver: Driver, backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
+    attempt_all(driver, &[], backend, mode, uid, ids)
 }
 
-/// The same, with system calls hidden from the launcher and the attempts: words for `pinfold-mask`.
+/// The same by the launcher, with system calls hidden from it and the attempts: words for `pinfold-mask`.
 ///
 /// # Errors
 ///
 /// As [`run_all`].
 pub fn run_masked(mask: &[&str], backend: Backend, mode: Mode, uid: u32, ids: &[&str]) -> Result<Results, String> {
-    let mut fixture = Fixture::new(uid, needed(backend))?;
+    attempt_all(Driver::Launcher, mask, backend, mode, uid, ids)
+}
+
+fn attempt_all(
+    driver: Driver,
+    mask: &[&str],
+    backend: Backend,
+    mode: Mode,
+    uid: u32,
+    ids: &[&str],
+) -> Result<Results, String> {
+    let mut fixture = Fixture::new(uid, needed_by(driver, backend))?;
     fixture.prepare(ids).map_err(|e| failed("prepare the attempts' files", e))?;
     if !ids.contains(&CWD_ATTEMPT) {
         fixture.prepare(&[CWD_ATTEMPT]).map_err(|e| failed("prepare the working directory", e))?;
@@ -69,7 +82,7 @@ pub fn run_masked(mask: &[&str], backend: Backend, mode: Mode, uid: u32, ids: &[
     let argv: [&OsStr; 4] = [program.as_ref(), "run-all".as_ref(), "--context".as_ref(), context.as_ref()];
     let (ws, temp, bin) = (fixture.ws(), fixture.temp(), fixture.bin());
     let run = Run { backend, mode, uid, ws: &ws, temp: &temp, mask, bin: &bin };
-    let mut command = confined_command(&run, &argv);
+    let mut command = confined_command_by(driver, &run, &argv);
     command.current_dir(fixture.out().join(CWD_ATTEMPT));
     command.stdin(terminal.slave.try_clone().map_err(|e| failed("copy the terminal", e.into()))?);
     leave_open(&mut command, &fixture);
@@ -78,6 +91,7 @@ pub fn run_masked(mask: &[&str], backend: Backend, mode: Mode, uid: u32, ids: &[
 
     let mut results = Results {
         end: format!("{}, {}", finished.status, String::from_utf8_lossy(&finished.stderr).trim()),
+        outcome: std::fs::read_to_string(outcome_file(&temp)).ok(),
         ..Results::default()
     };
     for line in String::from_utf8_lossy(&finished.stdout).lines() {

@@ -1,4 +1,4 @@
-//! How a confined run is started. [`confined_command`] is the one place that knows the product's command line.
+//! How a confined run is started. [`confined_command_by`] is the one place that knows the product's command line.
 
 use crate::errno::Errno;
 use crate::sys;
@@ -61,14 +61,15 @@ impl Mode {
 
 /// What starts confined runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Driver {
-    /// `pinfold run`, which is what a user starts.
+pub enum Driver {
+    /// `pinfold run`, which is what a user starts. It leaves its outcome in [`outcome_file`].
     Cli,
-    /// `pinfold-run` with a plan made here.
+    /// `pinfold-run` with a plan made here, the same as the CLI's: for what the CLI would hide from the launcher.
     Launcher,
 }
 
-/// Switch this line to `Driver::Cli` when `pinfold run` exists. `PINFOLD_TEST_DRIVER=cli|launcher` overrules it.
+/// What [`confined_command`] uses: the suites that ask the launcher for its own promises. The matrix names its drivers.
+/// `PINFOLD_TEST_DRIVER=cli|launcher` overrules it.
 const DEFAULT_DRIVER: Driver = Driver::Launcher;
 
 /// One confined run: which walls, for whom, around what.
@@ -93,13 +94,19 @@ pub struct Run<'a> {
 /// The command that runs `argv` confined. The caller adds the working directory, streams and descriptors.
 #[must_use]
 pub fn confined_command(run: &Run, argv: &[&OsStr]) -> Command {
+    confined_command_by(driver(), run, argv)
+}
+
+/// The same, by a driver of the caller's choice.
+#[must_use]
+pub fn confined_command_by(driver: Driver, run: &Run, argv: &[&OsStr]) -> Command {
     let mut words: Vec<OsString> = Vec::new();
     if !run.mask.is_empty() {
         words.push(run.bin.join("pinfold-mask").into());
         words.extend(run.mask.iter().map(OsString::from));
         words.push("--".into());
     }
-    words.extend(match (run.backend, driver()) {
+    words.extend(match (run.backend, driver) {
         (Backend::Unconfined, _) => Vec::new(),
         (_, Driver::Cli) => by_cli(run),
         (_, Driver::Launcher) => by_launcher(run),
@@ -127,17 +134,30 @@ fn driver() -> Driver {
 /// The binaries that a confined run needs: program and package that builds it.
 #[must_use]
 pub fn needed(backend: Backend) -> &'static [(&'static str, &'static str)] {
-    match (backend, driver()) {
+    needed_by(driver(), backend)
+}
+
+/// The same, for a driver of the caller's choice.
+#[must_use]
+pub fn needed_by(driver: Driver, backend: Backend) -> &'static [(&'static str, &'static str)] {
+    match (backend, driver) {
         (Backend::Unconfined, _) => &[],
         (_, Driver::Cli) => &[("pinfold", "pinfold-cli"), ("pinfold-run", "pinfold-launcher")],
         (_, Driver::Launcher) => &[("pinfold-run", "pinfold-launcher")],
     }
 }
 
+/// Where a run by the CLI leaves its outcome: outside every writable root, but where its user may write.
+#[must_use]
+pub fn outcome_file(temp: &Path) -> PathBuf {
+    temp.join("shm/outcome.json")
+}
+
 fn by_cli(run: &Run) -> Vec<OsString> {
     let mut words: Words = Words(vec![run.bin.join("pinfold").into()]);
-    words.add(["run", "--backend", run.backend.name(), "--mode", run.mode.name(), "--workspace"]);
-    words.add([run.ws]);
+    words.add(["run", "--backend", run.backend.name(), "--mode", run.mode.name(), "--report"]);
+    words.add([outcome_file(run.temp)]);
+    words.add(["--workspace".as_ref(), run.ws]);
     words.add(["--"]);
     words.0
 }
@@ -149,16 +169,16 @@ impl Words {
         self.0.extend(words.into_iter().map(|w| w.as_ref().to_owned()));
     }
 
-    fn grant(&mut self, outside: &Path, inside: &Path) {
-        let (device, inode) = std::fs::metadata(outside).map_or((0, 0), |m| (m.dev(), m.ino()));
+    fn grant(&mut self, path: &Path) {
+        let (device, inode) = std::fs::metadata(path).map_or((0, 0), |m| (m.dev(), m.ino()));
         self.add(["--write".to_owned(), format!("{device}:{inode}")]);
-        self.add([inside]);
+        self.add([path]);
     }
 }
 
 fn by_launcher(run: &Run) -> Vec<OsString> {
     let writable = run.mode == Mode::WorkspaceWrite;
-    let (temp, shm) = (run.temp.join("tmp"), run.temp.join("shm"));
+    let temp = run.temp.join("tmp");
     let mut words = Words(Vec::new());
     if run.backend == Backend::Bwrap {
         // Trusted absolute path; own user namespace also for root; nothing that a call does not need.
@@ -171,11 +191,14 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
             "--unshare-cgroup-try",
         ]);
         words.add(["--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent"]);
-        words.add(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
+        words.add(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc"]);
         if writable {
-            for (from, to) in [(temp.as_path(), "/tmp"), (&temp, "/var/tmp"), (&shm, "/dev/shm")] {
-                words.add(["--bind".as_ref(), from, Path::new(to)]);
+            for place in ["/tmp", "/var/tmp", "/dev/shm"] {
+                words.add(["--perms", "1777", "--tmpfs", place]);
             }
+        }
+        words.add(["--remount-ro", "/dev"]);
+        if writable {
             words.add(["--bind".as_ref(), run.ws, run.ws]);
         }
         words.add(["--"]);
@@ -186,27 +209,23 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
     words.add(["--spec", "1", "--wall", wall, "--landlock", &abi]);
     match (run.backend, writable) {
         (Backend::Namespace, true) => {
-            words.grant(run.ws, run.ws);
+            words.grant(run.ws);
             words.add(["--private", "/tmp", "--private", "/var/tmp", "--shm", "--set", "TMPDIR=/tmp"]);
         }
         (Backend::Bwrap, true) => {
-            words.grant(run.ws, run.ws);
-            words.grant(&temp, Path::new("/tmp"));
-            words.grant(&temp, Path::new("/var/tmp"));
-            words.grant(&shm, Path::new("/dev/shm"));
-            words.add(["--set", "TMPDIR=/tmp", "--supervise"]);
+            words.grant(run.ws);
+            words.add(["--private", "/tmp", "--private", "/var/tmp", "--shm", "--set", "TMPDIR=/tmp", "--supervise"]);
         }
         (Backend::Landlock, true) => {
-            words.grant(run.ws, run.ws);
-            words.grant(&temp, &temp);
+            words.grant(run.ws);
+            words.grant(&temp);
             words.add([
                 "--set".into(),
                 OsString::from_iter([OsStr::new("TMPDIR="), temp.as_os_str()]),
                 "--supervise".into(),
             ]);
         }
-        (Backend::Landlock, false) => words.add(["--deny-metadata", "--supervise"]),
-        (Backend::Bwrap, false) => words.add(["--supervise"]),
+        (Backend::Landlock | Backend::Bwrap, false) => words.add(["--deny-metadata", "--supervise"]),
         (Backend::Namespace | Backend::Unconfined, _) => {}
     }
     words.add(["--"]);

@@ -1,12 +1,15 @@
 //! The effects matrix: every attempt under every backend, mode and uid, judged from outside, with its unconfined control.
 //!
 //! Tests are called `BACKEND/MODE/UID/ATTEMPT` and found when the program starts. The attempts of one backend, mode and uid
-//! are made in one run, when the first of its tests is. With `--exact NAME` (cargo-nextest) only that attempt is made.
+//! are made in one run of `pinfold run`, when the first of its tests is; `report-equals-outcome` compares that run's report
+//! with what its attempts came to. `by-launcher`: the run was started by the launcher alone, because the CLI closes
+//! descriptors before the launcher sees them. With `--exact NAME` (cargo-nextest) only that attempt is made.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::expect::{Expectation, Row, rows};
 use pinfold_conformance::judge::{Results, listed, run_all};
-use pinfold_conformance::start::{Backend, Mode, uids};
+use pinfold_conformance::promise;
+use pinfold_conformance::start::{Backend, Driver, Mode, uids};
 use std::sync::{Arc, OnceLock};
 
 type Check = Box<dyn FnOnce(&Results) -> Result<(), Failed> + Send>;
@@ -20,36 +23,53 @@ fn main() {
     let made = asked_for(&arguments, rows.iter().map(|r| r.id).collect());
 
     let mut trials = vec![Trial::test("table/lists-every-attempt", table_lists_every_attempt)];
-    for backend in Backend::ALL {
-        for mode in Mode::ALL {
-            // Nothing tells the modes apart where nothing is confined.
-            if backend == Backend::Unconfined && mode == Mode::ReadOnly {
-                continue;
-            }
-            for uid in uids() {
-                let (shared, made) = (Shared::default(), made.clone());
-                // The first test of this run makes it; the others read what it came to.
-                let results = Arc::new(move || -> Result<Arc<Results>, Failed> {
-                    let run = || run_all(backend, mode, uid, &made).map(Arc::new);
-                    Ok(Arc::clone(shared.get_or_init(run).as_ref()?))
-                });
-                let mut add = |claim: &str, check: Check| {
-                    let results = Arc::clone(&results);
-                    let name = format!("{}/{}/{uid}/{claim}", backend.name(), mode.name());
-                    trials.push(Trial::test(name, move || check(&*results()?)));
-                };
-                for row in rows.clone() {
-                    add(row.id, Box::new(move |results| judge(&row, backend, mode, uid, results)));
-                }
-                add("changes-nothing-else", Box::new(changes_nothing_else));
-                if backend == Backend::Unconfined {
-                    let rows = rows.clone();
-                    add("passes-no-denial", Box::new(move |results| passes_no_denial(&rows, uid, results)));
-                }
-            }
+    for (driver, backend, mode, uid) in cells() {
+        // What the launcher alone has to show: it closes what the CLI would have closed already.
+        let is_ours = move |id: &str| driver == Driver::Cli || id.starts_with("inherit-");
+        let made: Vec<&'static str> = made.iter().copied().filter(|id| is_ours(id)).collect();
+        let shared = Shared::default();
+        // The first test of this run makes it; the others read what it came to.
+        let results = Arc::new(move || -> Result<Arc<Results>, Failed> {
+            let run = || run_all(driver, backend, mode, uid, &made).map(Arc::new);
+            Ok(Arc::clone(shared.get_or_init(run).as_ref()?))
+        });
+        let by = if driver == Driver::Launcher { "by-launcher/" } else { "" };
+        let mut add = |claim: &str, check: Check| {
+            let results = Arc::clone(&results);
+            let name = format!("{}/{}/{uid}/{by}{claim}", backend.name(), mode.name());
+            trials.push(Trial::test(name, move || check(&*results()?)));
+        };
+        for row in rows.iter().filter(|row| is_ours(row.id)).cloned() {
+            add(row.id, Box::new(move |results| judge(&row, backend, mode, uid, results)));
+        }
+        add("changes-nothing-else", Box::new(changes_nothing_else));
+        if backend == Backend::Unconfined {
+            let rows = rows.clone();
+            add("passes-no-denial", Box::new(move |results| passes_no_denial(&rows, uid, results)));
+        } else if driver == Driver::Cli {
+            let rows = rows.clone();
+            let compare = move |results: &Results| promise::compare(&rows, backend, mode, uid, results);
+            add("report-equals-outcome", Box::new(move |results| all_well(&compare(results)?)));
         }
     }
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// Every run that is made.
+fn cells() -> Vec<(Driver, Backend, Mode, u32)> {
+    let mut cells = Vec::new();
+    for driver in [Driver::Cli, Driver::Launcher] {
+        for backend in Backend::ALL {
+            for mode in Mode::ALL {
+                // Nothing tells the modes apart where nothing is confined, and nothing the drivers.
+                if backend == Backend::Unconfined && (mode == Mode::ReadOnly || driver == Driver::Launcher) {
+                    continue;
+                }
+                cells.extend(uids().into_iter().map(|uid| (driver, backend, mode, uid)));
+            }
+        }
+    }
+    cells
 }
 
 /// Which attempts to make: all, or the one that `--exact` names.
@@ -63,7 +83,11 @@ fn asked_for(arguments: &Arguments, all: Vec<&'static str>) -> Vec<&'static str>
 }
 
 fn changes_nothing_else(results: &Results) -> Result<(), Failed> {
-    if results.stray.is_empty() { Ok(()) } else { Err(results.stray.join("; ").into()) }
+    all_well(&results.stray)
+}
+
+fn all_well(faults: &[String]) -> Result<(), Failed> {
+    if faults.is_empty() { Ok(()) } else { Err(faults.join("; ").into()) }
 }
 
 /// Calibration: what happens without walls passes no test of a denial, or that test proves nothing. Exempt are attempts that
@@ -82,7 +106,7 @@ fn passes_no_denial(rows: &[Row], uid: u32, results: &Results) -> Result<(), Fai
             }
         }
     }
-    if broken.is_empty() { Ok(()) } else { Err(broken.join("; ").into()) }
+    all_well(&broken)
 }
 
 fn judge(row: &Row, backend: Backend, mode: Mode, uid: u32, results: &Results) -> Result<(), Failed> {
