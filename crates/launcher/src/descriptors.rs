@@ -24,7 +24,7 @@ pub(crate) fn occupy_standard_streams() -> Result<(), Failure> {
 pub(crate) fn open_status(plan: &Plan) -> Result<Status, Failure> {
     let fd = match (plan.status_descriptor, plan.status_file) {
         (Some(fd), _) => sys::fcntl(fd, g::F_DUPFD_CLOEXEC, 3).or_fail("status", "cannot use --status-fd")? as i32,
-        (None, Some(path)) => sys::open(sys::CWD, path, g::O_WRONLY | g::O_APPEND | g::O_NOFOLLOW, 0)
+        (None, Some(path)) => sys::open(sys::CWD, path, g::O_WRONLY | g::O_APPEND | g::O_NOFOLLOW | g::O_NONBLOCK, 0)
             .or_fail("status", "cannot open the status file")
             .map_err(|failure| failure.of(path))?,
         (None, None) => return Ok(Status(None)),

@@ -44,10 +44,6 @@ pub(crate) const FILE_ONLY_RIGHTS: u64 = (ll::LANDLOCK_ACCESS_FS_EXECUTE
 const DEVICES: [&CStr; 7] =
     [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty", c"/dev/ptmx"];
 
-/// Major device numbers of terminals (`Documentation/admin-guide/devices.txt`): virtual consoles and serial lines, the
-/// slaves of pseudo-terminals.
-const TERMINAL_MAJORS: [u64; 9] = [4, 136, 137, 138, 139, 140, 141, 142, 143];
-
 /// Returns the ABI of the running kernel if it is at least the required one.
 pub(crate) fn check(required: u32) -> Result<u32, Failure> {
     let abi = sys::landlock_abi().or_fail("landlock-unsupported", "this kernel does not offer Landlock")?;
@@ -96,7 +92,7 @@ pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
     }
     for stream in 0..3 {
         // `echo > /dev/stderr` opens a terminal that was passed on by its path.
-        if sys::fstat(stream).is_ok_and(|stat| stat.is(g::S_IFCHR) && TERMINAL_MAJORS.contains(&(stat.special >> 8))) {
+        if sys::fstat(stream).is_ok_and(|stat| stat.is_terminal()) {
             sys::landlock_allow(ruleset, terminals, stream)
                 .or_fail("landlock-rule", "cannot allow a standard stream")?;
         }

@@ -203,6 +203,10 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::Private(_) | Choice::Cover(_) | Choice::Hollow(_) | Choice::OwnCopy(_) | Choice::Keep(_) => false,
             Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
+            // SECURITY: in a block nothing may follow unread; walls could be among it.
+            Choice::End if matches!(words, Words::Block(_)) => {
+                return Err(usage("-- has no place in a plan that is read from elsewhere"));
+            }
             Choice::End => break,
         };
         if twice {
@@ -401,5 +405,12 @@ mod tests {
     fn a_plan_in_a_block_cannot_name_another_source() {
         assert!(plan_of(b"--from-fd\x003\0").is_err());
         assert!(plan_of(b"--wall\0namespace\0--wall\0namespace\0").is_err());
+    }
+
+    #[test]
+    fn nothing_in_a_block_goes_unread() {
+        assert!(plan_of(b"--wall\0landlock\0--landlock\x001\0--deny-metadata\0").is_ok());
+        assert!(plan_of(b"--wall\0landlock\0--landlock\x001\0--\0--deny-metadata\0").is_err());
+        assert!(plan_of(b"--wall\0landlock\0--landlock\x001\0--\0").is_err());
     }
 }

@@ -5,6 +5,8 @@
 //! appending. So the command gets a pipe in its place, and this process, outside, copies. Sockets, anonymous pipes and
 //! terminals are passed on as they are. The device nodes that the command has of its own are opened anew inside.
 
+use core::ffi::CStr;
+
 use linux_raw_sys::general as g;
 
 use crate::errno::Errno;
@@ -243,25 +245,68 @@ impl Output {
     }
 }
 
-/// Inside the new mount tree: opens the memory devices on standard streams anew, so that the host's nodes, which
-/// the caller may own, are out of reach.
-pub(crate) fn reopen_devices() -> Result<(), Failure> {
+/// A terminal on a standard stream, as a detached mount of its node, and which node that is.
+pub(crate) struct Terminal {
+    pub(crate) tree: i32,
+    identity: sys::Stat,
+}
+
+impl Terminal {
+    /// Looks for a terminal on the standard streams. None, if there is none or its node cannot be found by its name.
+    pub(crate) fn find() -> Result<Option<Self>, Failure> {
+        for number in 0..3 {
+            let stat = sys::fstat(number).or_fail("stdio", "cannot examine a standard stream")?;
+            if !stat.is_terminal() {
+                continue;
+            }
+            let mut link = *b"/proc/self/fd/0\0";
+            link[14] += number as u8;
+            let mut buffer = [0_u8; g::PATH_MAX as usize];
+            let name = CStr::from_bytes_with_nul(&link)
+                .map_err(|_| Errno::INVAL)
+                .and_then(|link| sys::read_link(link, &mut buffer));
+            // RACE: the node is compared after it was opened, and what was opened is what is mounted.
+            let tree = name.and_then(|name| sys::clone_tree(sys::CWD, name, false));
+            if let Ok(tree) = tree
+                && sys::fstat(tree).is_ok_and(|found| found.same_file(&stat))
+            {
+                return Ok(Some(Self { tree, identity: stat }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Inside the new mount tree: opens the devices on standard streams anew, so that the host's nodes, which the caller may
+/// own, cannot be changed: on a read-only mount a device takes writes, but not another mode or owner.
+pub(crate) fn reopen_devices(terminal: Option<&Terminal>) -> Result<(), Failure> {
     for number in 0..3 {
-        let (Kind::Device(minor), _, flags) = kind(number)? else { continue };
-        let path = match minor {
-            3 => c"/dev/null",
-            5 => c"/dev/zero",
-            7 => c"/dev/full",
-            8 => c"/dev/random",
-            9 => c"/dev/urandom",
-            _ => return Err(Failure::new("stdio", "a standard stream is a device that gives access to memory")),
+        let (kind, stat, flags) = kind(number)?;
+        let path = match kind {
+            Kind::Device(3) => c"/dev/null",
+            Kind::Device(5) => c"/dev/zero",
+            Kind::Device(7) => c"/dev/full",
+            Kind::Device(8) => c"/dev/random",
+            Kind::Device(9) => c"/dev/urandom",
+            Kind::Device(_) => {
+                return Err(Failure::new("stdio", "a standard stream is a device that gives access to memory"));
+            }
+            _ if terminal.is_some_and(|terminal| terminal.identity.same_file(&stat)) => c"/dev/console",
+            _ => continue,
         };
         let access = flags as u32 & (g::O_ACCMODE | g::O_APPEND | g::O_NONBLOCK);
-        let fd = sys::open(sys::CWD, path, access, 0)
-            .or_fail("stdio", "cannot open the device again:")
-            .map_err(|failure| failure.of(path))?;
-        sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
-        sys::close(fd);
+        match sys::open(sys::CWD, path, access | g::O_NOCTTY, 0) {
+            Ok(fd) => {
+                sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
+                sys::close(fd);
+            }
+            // A terminal of another user, passed on by a program such as su: nobody inside can change it either.
+            Err(Errno::ACCES | Errno::IO) if path == c"/dev/console" => {}
+            Err(errno) => {
+                let failed: Result<(), Errno> = Err(errno);
+                failed.or_fail("stdio", "cannot open the device again:").map_err(|failure| failure.of(path))?;
+            }
+        }
     }
     Ok(())
 }

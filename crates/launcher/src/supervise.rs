@@ -244,8 +244,9 @@ fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Resu
     if command.plan.network == Network::Private {
         sys::raise_loopback().or_fail("network", "cannot raise the loopback device")?;
     }
-    mounts::build(&command.plan)?;
-    streams::reopen_devices()
+    let terminal = streams::Terminal::find()?;
+    mounts::build(&command.plan, terminal.as_ref())?;
+    streams::reopen_devices(terminal.as_ref())
 }
 
 /// Takes the status of children that have ended; returns that of `pid` if it is among them.

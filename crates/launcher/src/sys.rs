@@ -286,6 +286,10 @@ impl Stat {
     pub(crate) fn is(&self, kind: u32) -> bool {
         self.mode & g::S_IFMT == kind
     }
+    /// A virtual console or serial line, or the slave of a pseudo-terminal (`Documentation/admin-guide/devices.txt`).
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.is(g::S_IFCHR) && matches!(self.special >> 8, 4 | 136..=143)
+    }
     pub(crate) fn same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -386,6 +390,15 @@ pub(crate) fn make_directory(path: &CStr, mode: u32) -> Result<()> {
 pub(crate) fn make_symlink(target: &CStr, path: &CStr) -> Result<()> {
     // SAFETY: borrowed.
     unsafe { syscall!(__NR_symlinkat, target.as_ptr(), CWD, path.as_ptr()) }.map(drop)
+}
+
+/// Reads where a symbolic link leads.
+pub(crate) fn read_link<'a>(path: &CStr, buffer: &'a mut [u8]) -> Result<&'a CStr> {
+    let room = buffer.len().saturating_sub(1);
+    // SAFETY: borrowed; one byte is left for the NUL that the call does not write.
+    let length = unsafe { syscall!(__NR_readlinkat, CWD, path.as_ptr(), buffer.as_mut_ptr(), room) }?;
+    *buffer.get_mut(length).ok_or(Errno::NAMETOOLONG)? = 0;
+    CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::NAMETOOLONG)
 }
 
 pub(crate) fn change_mode(path: &CStr, mode: u32) -> Result<()> {
