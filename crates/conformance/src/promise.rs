@@ -35,8 +35,9 @@ pub struct Line {
 /// What a report says, as far as it matters here.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
-    /// `full`, `partial` or `none`.
-    pub enforcement: String,
+    /// `full` or `partial`; absent where nothing is confined.
+    #[serde(default)]
+    pub enforcement: Option<String>,
     /// The backend's name.
     pub backend: String,
     /// All promises.
@@ -207,7 +208,7 @@ pub fn compare(rows: &[Row], backend: Backend, mode: Mode, uid: u32, results: &R
     if let Some(ids) = broken.get(&None) {
         faults.push(format!("{ids:?} reached outside, and no line of the report speaks of it"));
     }
-    if report.enforcement == "full" {
+    if report.enforcement.as_deref() == Some("full") {
         for effect in FILE_EFFECTS {
             if report.strength(effect) != Some(Strength::Enforced) {
                 faults.push(format!("the report says full, but {effect} is {:?}", report.strength(effect)));
