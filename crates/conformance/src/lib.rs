@@ -15,3 +15,4 @@ pub mod start;
 pub mod sys;
 pub mod victim;
 pub mod walls;
+pub mod world;
