@@ -126,7 +126,8 @@ pub(crate) struct PolicyOptions {
     ///
     /// read-only: no file but sinks such as /dev/null. workspace-write: also the workspace,
     /// every --writable directory and a temp area of its own. danger-full-access: nothing is
-    /// confined; only for `run`. Reading and the network stay open in every mode.
+    /// confined; only for `run`. Reading and the network stay open in every mode unless other
+    /// options close them.
     #[arg(verbatim_doc_comment, long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
     /// Workspace directory [default: the current one]
@@ -158,6 +159,60 @@ pub(crate) struct PolicyOptions {
     /// Opens nothing for writing: only --workspace and --writable do.
     #[arg(verbatim_doc_comment, long, value_name = "DIR")]
     pub(crate) cwd: Option<OsString>,
+    /// What is closed beyond the mode.
+    #[command(flatten)]
+    pub(crate) restrictions: RestrictionOptions,
+}
+
+/// What is closed beyond the mode; shared by `run`, `confine` and `explain`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct RestrictionOptions {
+    /// Network of the command [default: open]
+    ///
+    /// open: the host's. private: one of its own with a loopback device, so that test servers
+    /// can be run and nobody else's be reached. off: no sockets but unix ones. A backend that
+    /// cannot do it is not used.
+    #[arg(verbatim_doc_comment, long, value_name = "NETWORK")]
+    pub(crate) network: Option<String>,
+    /// Path that the command cannot read
+    ///
+    /// May be given more than once; a directory stands for everything below it. Where it
+    /// leads through links, what it leads to is closed. A directory closes better than a file:
+    /// a file that somebody replaces while the command runs can be read again.
+    #[arg(verbatim_doc_comment, long, value_name = "PATH")]
+    pub(crate) deny_read: Vec<OsString>,
+    /// Deny reading keys and credentials in the home directory
+    ///
+    /// Those of a list that exist: .ssh, .gnupg, .aws, .netrc, browser profiles, credentials
+    /// of other agents and so on. `pinfold explain --deny-secrets` shows them.
+    #[arg(verbatim_doc_comment, long)]
+    pub(crate) deny_secrets: bool,
+    /// Unix sockets of processes outside [default: closed where possible]
+    ///
+    /// closed: docker, the session bus, ssh and gpg agents, tmux, editors and every other
+    /// socket that is found cannot be reached by its path. Sockets of the command's own, in
+    /// the workspace or $TMPDIR, work. Without this option the sockets of name services stay
+    /// reachable, and all of them do, with a note in the report, if only a backend is usable
+    /// that cannot close them. open: whatever the file permissions allow.
+    #[arg(verbatim_doc_comment, long, value_name = "RULE")]
+    pub(crate) sockets: Option<String>,
+    /// Socket that stays reachable
+    ///
+    /// May be given more than once. To push by ssh: --allow-socket "$SSH_AUTH_SOCK".
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PATH")]
+    pub(crate) allow_socket: Vec<OsString>,
+    /// Environment of the command [default: inherit]
+    ///
+    /// inherit: the caller's. scrub: without variables that are named like credentials
+    /// (GH_TOKEN, AWS_SECRET_ACCESS_KEY, SSH_AUTH_SOCK and so on); `run` also removes those whose
+    /// value looks like one. The report names what was removed.
+    #[arg(verbatim_doc_comment, long, value_name = "RULE")]
+    pub(crate) env: Option<String>,
+    /// Variable that stays although the environment is scrubbed
+    ///
+    /// May be given more than once. Only for `run` if the variable would have been removed.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "NAME")]
+    pub(crate) keep_env: Vec<OsString>,
 }
 
 /// Arguments of `pinfold run`.
@@ -238,6 +293,9 @@ pub(crate) struct Explain {
     /// Answer for this backend [default: the one that `run` would use]
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
+    /// What is closed beyond the mode.
+    #[command(flatten)]
+    pub(crate) restrictions: RestrictionOptions,
     /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

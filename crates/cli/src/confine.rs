@@ -4,8 +4,8 @@ use crate::arguments::Confine;
 use crate::request::Request;
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, print, say};
-use pinfold_policy::SandboxError;
-use pinfold_providers::{CallOptions, Cancel, LocalProvider};
+use pinfold_policy::{SandboxError, Sockets};
+use pinfold_providers::{Backend, CallOptions, Cancel, Insistence, LocalProvider};
 use std::path::Path;
 
 /// Prints the object and returns the exit status.
@@ -28,24 +28,24 @@ pub(crate) fn confine(arguments: &Confine, provider: &LocalProvider, around: &Su
 fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {
     let request = Request::new(&arguments.policy, &arguments.argv, around)?;
     // SECURITY: the object promises confinement; the caller's own argv in it would be run in good faith.
-    let policy = request.policy.confined().ok_or_else(|| SandboxError::InvalidPolicy {
-        detail: format!(
-            "{} confines nothing, so there is nothing to print: start the command itself",
-            request.policy.mode
-        ),
+    let (policy, call) = request.split();
+    let policy = policy.confined().ok_or_else(|| SandboxError::InvalidPolicy {
+        detail: format!("{} confines nothing, so there is nothing to print: start the command itself", policy.mode),
     })?;
     let status_file = arguments.status_file.as_ref();
     let call = CallOptions {
-        require: request.require,
-        backend: request.backend,
-        cwd: request.cwd,
         status_file: status_file.map(|file| around.absolute("--status-file", Path::new(file))).transpose()?,
-        ..CallOptions::default()
+        ..call
     };
     let confinement = provider.confine(&arguments.argv, &policy, &call, &Cancel::new())?;
     let line = serde_json::to_string(&confinement.confined).map_err(|error| SandboxError::InvalidPolicy {
         detail: format!("the confined argv cannot be printed as JSON: {error}; `pinfold run` takes any bytes"),
     })?;
+    // The report is not printed, and this is something that nobody asked for.
+    let open = call.restrictions.sockets == Sockets::Closed && confinement.backend == Backend::Landlock;
+    if open && call.sockets == Insistence::WherePossible {
+        say("note: backend linux_landlock cannot close unix sockets, so they are open; to insist: --sockets closed");
+    }
     confinement.keep();
     Ok(line + "\n")
 }

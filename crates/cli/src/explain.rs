@@ -2,12 +2,12 @@
 //! plan; nothing is modelled a second time.
 
 use crate::arguments::Explain;
-use crate::request::{backend, execution_mode, policy};
+use crate::request::{backend, execution_mode, policy, restrictions};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, one_line, print, say};
 use pinfold_policy::quote::quote_if_needed;
 use pinfold_policy::{
-    EnforcementReport, ExecutionPolicy, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
+    EnforcementReport, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
 };
 use pinfold_providers::{Answer, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, Ruling};
 use serde::Serialize;
@@ -46,19 +46,21 @@ fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) 
     let operation = arguments.operation.as_deref().map_or(Ok(Operation::Write), operation)?;
     let backend = arguments.backend.as_deref().map(backend).transpose()?;
     let policy = policy(mode, arguments.workspace.as_ref(), &arguments.writable, around)?;
+    let (restrictions, sockets) = restrictions(&arguments.restrictions, mode, around)?;
+    let call = CallOptions { backend, restrictions, sockets, ..CallOptions::default() };
     let form = Form::of(arguments.json);
     match (&arguments.path, policy.confined()) {
         (Some(path), Some(policy)) => {
             let path = around.absolute("PATH", Path::new(path))?;
             let question = Question { path, operation, policy };
-            let answer = provider.explain(&question, backend)?;
+            let answer = provider.explain(&question, &call)?;
             Ok(render_answer(&answer, question.policy.mode.into(), operation, form))
         }
         (Some(path), None) => {
             let path = around.absolute("PATH", Path::new(path))?;
             Ok(render_answer(&unconfined(&path), mode, operation, form))
         }
-        (None, Some(policy)) => explain_mode(provider, policy, backend, form),
+        (None, Some(policy)) => explain_mode(provider, policy, &call, form),
         (None, None) => Ok(render_unconfined(&policy, form)),
     }
 }
@@ -145,12 +147,11 @@ struct ModeAnswer<'a> {
 fn explain_mode(
     provider: &LocalProvider,
     policy: SandboxPolicy,
-    backend: Option<Backend>,
+    call: &CallOptions,
     form: Form,
 ) -> Result<String, SandboxError> {
-    let call = CallOptions { backend, ..CallOptions::default() };
     // A plan for a command that is never started states what holds for this very policy.
-    let confinement = provider.confine(&["true".into()], &policy, &call, &Cancel::new())?;
+    let confinement = provider.confine(&["true".into()], &policy, call, &Cancel::new())?;
     let report = &confinement.report;
     if form == Form::Json {
         return Ok(one_line(&ModeAnswer { mode: policy.mode.into(), report: Some(report) }) + "\n");
@@ -186,7 +187,8 @@ fn render_mode(report: &EnforcementReport) -> String {
             Strength::None => "NOT kept:",
             Strength::NotAsked => "not asked for:",
         };
-        let told = if line.strength == Strength::Enforced { "" } else { &line.notes.join(" ") };
+        let shown = line.guarantee == Guarantee::ReadDeny || line.strength != Strength::Enforced;
+        let told = if shown { &line.notes.join(" ") } else { "" };
         push(&mut out, &format!("  {:<19} {kept} {told}", line.guarantee.as_str()));
     }
     for note in &facts.notes {

@@ -40,20 +40,15 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
             return 125;
         }
     };
-    let mode = request.policy.mode;
+    let (policy, call) = request.split();
+    let mode = policy.mode;
     if mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {mode}"));
     }
     let observed = Observation::of(arguments.json || report.is_some());
-    let call = CallOptions {
-        require: request.require,
-        backend: request.backend,
-        cwd: request.cwd,
-        notes: observed.note().map(str::to_owned).into_iter().collect(),
-        ..CallOptions::default()
-    };
+    let call = CallOptions { notes: observed.note().map(str::to_owned).into_iter().collect(), ..call };
     let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
-    let result = provider.run(&arguments.argv, &request.policy, &call, &run, &watch.cancel);
+    let result = provider.run(&arguments.argv, &policy, &call, &run, &watch.cancel);
     watch.ended();
     let (outcome, status) = match result {
         Ok(result) => {

@@ -221,3 +221,26 @@ fn a_working_directory_opens_nothing() {
     answer.assert_silent_success("");
     assert!(outside.join("f").exists());
 }
+
+#[test]
+fn words_of_restrictions_are_checked_before_anything_runs() {
+    let scene = Scene::new();
+    for (words, sentence) in [
+        (&["--network", "none"][..], "unknown network \"none\"; expected one of: open, private, off"),
+        (&["--sockets", "none"], "expected one of: open, closed"),
+        (&["--env", "none"], "expected one of: inherit, scrub"),
+        (&["--keep-env", "A"], "variables are listed as kept, but none is removed"),
+        (&["--sockets", "open", "--allow-socket", "/x"], "but no socket is closed"),
+        (&["--deny-read", "/"], "is the whole file tree"),
+        (&["--deny-read", "."], "would hide the workspace"),
+        (&["--deny-read", "/usr"], "would hide \"/usr\", which every command needs"),
+    ] {
+        let answer = scene.script(words, "echo ran > ran");
+        answer.assert_refused(2, "SANDBOX_INVALID_POLICY", sentence);
+        assert!(!scene.path("workspace/ran").exists());
+    }
+    let answer = scene.script(&["--backend", "landlock", "--sockets", "closed"], "echo ran");
+    answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "cannot close sockets");
+    let answer = scene.script(&["--mode", "danger-full-access", "--network", "off"], "echo ran");
+    assert_eq!((answer.status, answer.out.as_str()), (Some(2), ""), "{answer:?}");
+}

@@ -102,5 +102,6 @@ fn the_status_file_tells_what_really_happened() {
     let told = std::fs::read_to_string(&file).unwrap();
     assert!(told.contains("confined ") && told.contains("exited 7"), "{told}");
     let inside = scene.run(["confine", "--status-file", "status", "--", "true"]);
-    inside.assert_refused(125, "SANDBOX_PREPARATION_FAILED", "status");
+    inside.assert_refused(2, "SANDBOX_INVALID_POLICY", "lies below a writable root");
+    assert!(!scene.path("workspace/status").exists());
 }

@@ -145,7 +145,7 @@ closed_words! {
     pub enum Layer("layer") {
         /// Descriptors, signals, `no_new_privs`, session and working directory put in order before anything else.
         Hygiene => "hygiene",
-        /// User, IPC or UTS namespace.
+        /// User, IPC, UTS or network namespace.
         Namespace => "namespace",
         /// A mount tree of its own, read-only but for the writable places.
         MountTree => "mount-tree",

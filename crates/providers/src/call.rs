@@ -1,7 +1,7 @@
 //! What a caller asks beside the policy, and what it receives.
 
 use crate::backend::Backend;
-use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Outcome};
+use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Outcome, Restrictions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -69,6 +69,16 @@ impl Default for HardLinkScan {
     }
 }
 
+/// Says what becomes of a restriction that a mechanism cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Insistence {
+    /// The mechanism is not used.
+    #[default]
+    Required,
+    /// The restriction is left out, and the report says so.
+    WherePossible,
+}
+
 /// Holds what a caller asks for one call beside its policy.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
@@ -83,6 +93,10 @@ pub struct CallOptions {
     pub status_file: Option<PathBuf>,
     /// The search for hard links.
     pub hard_links: HardLinkScan,
+    /// What is closed beyond the mode. A mechanism that cannot hold one of them is not used.
+    pub restrictions: Restrictions,
+    /// Whether closing sockets may be given up where the mechanism cannot do it.
+    pub sockets: Insistence,
     /// Sentences that are added to the report as they are.
     pub notes: Vec<String>,
 }

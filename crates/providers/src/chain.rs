@@ -179,6 +179,10 @@ pub(crate) fn wrap(
         StatusTo::File(path) => Some(path.as_path()),
         _ => None,
     };
+    let mut ours = visible.iter().map(PathBuf::as_path).chain(reporting);
+    if let Some(path) = ours.find(|path| request.covers(path)) {
+        return Err(unsupported(format!("the launcher inside needs {}, which lies at a denied path", quote(path))));
+    }
     if let Some(cwd) = request.cwd.as_ref().filter(|cwd| request.hides(cwd)) {
         return Err(prepare(format!("the private temp directory covers the working directory {}", quote(cwd))));
     }

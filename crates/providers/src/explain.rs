@@ -1,6 +1,7 @@
 //! What would happen to a path, answered from the same grants as the plan.
 
 use crate::backend::Backend;
+use crate::closed::physical;
 use crate::plan::Request;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{Layer, SandboxPolicy};
@@ -104,6 +105,31 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
         };
         return answer(ruling, rule.to_owned(), walls);
     }
+    let walls_of_paths = &walls[..1];
+    if let Some(denied) = request.closed.denied.closes(path) {
+        return answer(Ruling::Denied, format!("The denied path {} hides it.", quote(denied)), walls_of_paths);
+    }
+    if let Some(absent) = request.closed.denied.absent.iter().find(|absent| path.starts_with(absent)) {
+        let rule = format!("The denied path {} does not exist, so nothing can be put over it.", quote(absent));
+        return answer(Ruling::NotGoverned, rule, &[]);
+    }
+    if let Some(sockets) = &request.closed.sockets {
+        if sockets.close(path) && !request.roots.iter().any(|root| path.starts_with(&root.path)) {
+            let rule = "It is a socket of processes outside, or lies among such sockets, and is hidden.";
+            return answer(Ruling::Denied, rule.to_owned(), walls_of_paths);
+        }
+        if operation == Operation::Connect {
+            let rule = if sockets.allow(path) {
+                "This socket is allowed."
+            } else if request.roots.iter().any(|root| path.starts_with(&root.path)) {
+                "Sockets in a writable root are the command's own."
+            } else {
+                "No socket of a process outside is known here; one that appears later can be connected to."
+            };
+            let ruling = if rule.starts_with("No ") { Ruling::NotGoverned } else { Ruling::Allowed };
+            return answer(ruling, rule.to_owned(), &[]);
+        }
+    }
     match operation {
         Operation::Read => {
             return answer(Ruling::NotGoverned, "Reading is open wherever the user may read.".to_owned(), &[]);
@@ -115,6 +141,11 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
     }
     if operation == Operation::Write && DEVICES.iter().any(|device| path == Path::new(device)) {
         return answer(Ruling::Allowed, "This device may be written to in every mode.".to_owned(), walls);
+    }
+    let pinned = request.between.iter().any(|pinned| pinned.path == path);
+    if pinned && matches!(operation, Operation::Remove | Operation::Rename) {
+        let rule = "It leads to another writable root or to a denied path, and stays where it is.";
+        return answer(Ruling::Denied, rule.to_owned(), walls_of_paths);
     }
     let inner = request.roots.iter().rev().find(|root| path.starts_with(&root.path));
     if let Some(root) = inner {
@@ -155,19 +186,6 @@ fn resolve(path: &Path, operation: Operation) -> PathBuf {
     physical(path)
 }
 
-fn physical(path: &Path) -> PathBuf {
-    let mut missing = Vec::new();
-    let mut existing = path;
-    loop {
-        if let Ok(resolved) = existing.canonicalize() {
-            return missing.iter().rev().fold(resolved, |path, name: &&std::ffi::OsStr| path.join(name));
-        }
-        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else { return path.to_owned() };
-        missing.push(name);
-        existing = parent;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,6 +215,28 @@ mod tests {
         assert_eq!(ruling(WorkspaceWrite, Backend::Namespace, O::ChangeMetadata, "/etc/passwd"), Ruling::Denied);
         assert_eq!(ruling(WorkspaceWrite, Backend::Landlock, O::ChangeMetadata, "/etc/passwd"), Ruling::NotGoverned);
         assert_eq!(ruling(WorkspaceWrite, Backend::Unconfined, O::Write, "/etc/passwd"), Ruling::NotGoverned);
+    }
+
+    #[test]
+    fn what_is_closed_beyond_the_mode_is_refused_with_its_rule() {
+        let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
+        for (path, operation, expected) in [
+            ("/home/u/.ssh/id", Operation::Read, Ruling::Denied),
+            ("/home/u/.ssh", Operation::Read, Ruling::Denied),
+            ("/home/u/.sshd", Operation::Read, Ruling::NotGoverned),
+            ("/home/u/.netrc", Operation::Read, Ruling::NotGoverned),
+            ("/data/a b/in/k e y", Operation::Write, Ruling::Denied),
+            ("/data/a b/in", Operation::Rename, Ruling::Denied),
+            ("/data/a b/other", Operation::Rename, Ruling::Allowed),
+            ("/run/docker.sock", Operation::Connect, Ruling::Denied),
+            ("/run/user/1000/bus", Operation::Connect, Ruling::Denied),
+            ("/run/user/1000/agent", Operation::Connect, Ruling::Allowed),
+            ("/data/a b/s", Operation::Connect, Ruling::Allowed),
+            ("/srv/s", Operation::Connect, Ruling::NotGoverned),
+        ] {
+            let (ruling, rule, _) = rule(operation, Backend::Namespace, &request, Path::new(path));
+            assert_eq!(ruling, expected, "{path}: {rule}");
+        }
     }
 
     #[test]

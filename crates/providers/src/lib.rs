@@ -21,6 +21,9 @@
 //! | `outcome` | from what was reported to how a call ended |
 //! | `plan` | what every mechanism's plan is made from |
 //! | `canary` | what every probe does |
+//! | `closed` | what a call closes beyond its mode, found on this host |
+//! | `sockets` | sockets that lead to processes outside |
+//! | `environment` | variables without credentials |
 //! | `hard_links` | files below a root that have names elsewhere |
 //! | `linux_namespace` … | one folder per mechanism: `probe`, `plan`, `start` where it differs, `golden/` |
 
@@ -35,7 +38,9 @@ pub mod provider;
 
 mod canary;
 mod chain;
+mod closed;
 mod custom_runner;
+mod environment;
 mod hard_links;
 mod launcher;
 mod linux_bwrap;
@@ -46,13 +51,14 @@ mod plan;
 mod roots;
 mod run;
 mod runtime_dir;
+mod sockets;
 mod status;
 mod unconfined;
 
 pub use backend::{Backend, UnknownBackend};
 pub use call::{
-    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, OnSpawn, ProviderConfig,
-    RunOptions, RunResult, Stream,
+    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, Insistence, OnSpawn,
+    ProviderConfig, RunOptions, RunResult, Stream,
 };
 pub use cancel::Cancel;
 pub use explain::{Answer, Operation, Question, Ruling};

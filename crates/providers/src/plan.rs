@@ -1,8 +1,10 @@
 //! What every mechanism's plan is made from, and what all plans say alike. Pure: values in, words out.
 
+use crate::closed::Closed;
 use crate::launcher::push;
 use crate::roots::PinnedRoot;
-use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Strength, TempView};
+use pinfold_policy::quote::quote;
+use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Network, Strength, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +22,9 @@ pub(crate) struct Request {
     pub(crate) mode: ConfinedMode,
     /// Writable roots, parents first; empty under `read-only`.
     pub(crate) roots: Vec<PinnedRoot>,
+    /// Directories inside a root that lead to another root or to a denied path: as mounts of their own they cannot be
+    /// renamed. Empty for mechanisms without mounts.
+    pub(crate) between: Vec<PinnedRoot>,
     /// The Landlock ABI that the probe saw; 0 for none.
     pub(crate) landlock_abi: u32,
     /// The host's shared temp directories, physical: what `/tmp` and `/var/tmp` really are.
@@ -34,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) terminal: bool,
     /// Variables that are set inside.
     pub(crate) set: Vec<(OsString, OsString)>,
+    /// What is closed beyond the mode.
+    pub(crate) closed: Closed,
 }
 
 impl Request {
@@ -56,9 +63,35 @@ impl Request {
         self.covered().iter().any(|temp| below(temp)) && !self.roots.iter().any(|root| below(&root.path))
     }
 
+    /// Whether a path is out of sight inside for any reason.
+    pub(crate) fn out_of_sight(&self, path: &Path) -> bool {
+        self.hides(path) || self.closed.sockets.as_ref().is_some_and(|walls| walls.hollowed(path))
+    }
+
+    /// Whether a wall against reading stands at a path or above it.
+    pub(crate) fn covers(&self, path: &Path) -> bool {
+        let sockets = self.closed.sockets.as_ref();
+        let mut covers = self.closed.denied.covers.iter().chain(sockets.into_iter().flat_map(|walls| &walls.covers));
+        covers.any(|cover| path.starts_with(&cover.path))
+    }
+
+    /// Every place that is attached writable, parents first.
+    pub(crate) fn attached(&self) -> Vec<&PinnedRoot> {
+        let mut all: Vec<_> = self.roots.iter().chain(&self.between).collect();
+        all.sort_by(|one, other| one.path.cmp(&other.path));
+        all
+    }
+
+    /// Covers that need a wall: those that nothing else hides already.
+    pub(crate) fn walls(&self) -> Vec<&crate::closed::Cover> {
+        let sockets = self.closed.sockets.iter().flat_map(|walls| &walls.covers);
+        let denied = self.closed.denied.covers.iter().filter(|cover| !self.out_of_sight(&cover.path));
+        denied.chain(sockets).collect()
+    }
+
     /// `--write` for each root.
     pub(crate) fn push_roots(&self, words: &mut Vec<OsString>) {
-        self.roots.iter().for_each(|root| push_root(words, root));
+        self.attached().into_iter().for_each(|root| push_root(words, root));
     }
 
     /// Working directory, environment and status: the same in every plan.
@@ -75,6 +108,9 @@ impl Request {
             }
             // zsh takes this as the beginning of a file name, not as a directory.
             push_set(words, &"TMPPREFIX".into(), &temp.join("zsh").into());
+        }
+        for pattern in &self.closed.unset {
+            push(words, &["--unset", pattern]);
         }
         match &self.status {
             StatusTo::Nowhere => {}
@@ -124,14 +160,76 @@ pub(crate) struct Lines(pub(crate) Vec<GuaranteeReport>);
 const OWN_CHECK: &str = "Shown by the launcher's own checks while it raises the walls, not by an act from inside.";
 
 impl Lines {
-    pub(crate) fn new() -> Self {
-        // No policy asks for these yet.
-        let asked = |guarantee, note| GuaranteeReport::new(guarantee, Strength::NotAsked, &[], false).with_note(note);
-        Self(vec![
-            asked(Guarantee::ProtectedPaths, "Names inside a writable root are as writable as the root."),
-            asked(Guarantee::ReadDeny, "Reading is open wherever the user may read."),
-            asked(Guarantee::Network, "The network is open."),
-        ])
+    /// Begins with what a call has to ask for. `wall` is what a mechanism hides paths by, or its main wall.
+    pub(crate) fn new(request: &Request, wall: Layer) -> Self {
+        let mut lines = Self(Vec::new());
+        // No policy asks for this yet.
+        lines.not_asked(Guarantee::ProtectedPaths, "Names inside a writable root are as writable as the root.");
+        lines.denied_reads(request, wall);
+        lines.network(request, wall);
+        lines
+    }
+
+    fn network(&mut self, request: &Request, wall: Layer) {
+        let layers: &[Layer] = match (wall, request.closed.network) {
+            (_, Network::Open) => {
+                self.not_asked(Guarantee::Network, "The network is open.");
+                return;
+            }
+            (Layer::MountTree, Network::Private) => &[Layer::Namespace],
+            (Layer::MountTree, Network::Off) => &[Layer::Namespace, Layer::Seccomp],
+            (Layer::Bubblewrap, Network::Private) => &[Layer::Bubblewrap],
+            (Layer::Bubblewrap, Network::Off) => &[Layer::Bubblewrap, Layer::Seccomp],
+            (Layer::Landlock, Network::Off) => &[Layer::Seccomp],
+            _ => {
+                self.none(Guarantee::Network, "This mechanism cannot close the network.");
+                return;
+            }
+        };
+        self.checked(Guarantee::Network, layers);
+        let what = match request.closed.network {
+            Network::Off => "No sockets but unix ones can be made.",
+            _ => "A loopback device of its own is all there is.",
+        };
+        self.note(Guarantee::Network, what);
+        if request.closed.sockets.is_none() {
+            let note =
+                "A program outside that listens on a unix socket can be asked to use the network: see sockets-unix.";
+            self.note(Guarantee::Network, note);
+        }
+    }
+
+    fn denied_reads(&mut self, request: &Request, wall: Layer) {
+        let denied = &request.closed.denied;
+        if denied.is_empty() {
+            self.not_asked(Guarantee::ReadDeny, "Reading is open wherever the user may read.");
+            return;
+        }
+        let files = denied.covers.iter().filter(|cover| !cover.directory).map(|cover| cover.path.as_path());
+        let exceptions = [
+            ("Can be read once it exists:", paths(&denied.absent)),
+            ("Can be read by another name (a hard link):", paths(&denied.linked)),
+            (
+                "Can be read if a process outside replaces the file while the command runs (deny its directory instead):",
+                files.collect(),
+            ),
+        ];
+        if exceptions.iter().all(|(_, paths)| paths.is_empty()) {
+            self.checked(Guarantee::ReadDeny, &[wall]);
+        } else {
+            self.0.push(GuaranteeReport::new(Guarantee::ReadDeny, Strength::Partial, &[wall], false));
+        }
+        let closed = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
+        let remarks = [
+            ("Closed for reading:", closed),
+            ("Out of reach by the permissions of a directory above:", paths(&denied.unreachable)),
+        ];
+        for (what, paths) in exceptions.iter().chain(&remarks) {
+            if !paths.is_empty() {
+                self.note(Guarantee::ReadDeny, &format!("{what} {}.", named(paths)));
+            }
+        }
+        self.note(Guarantee::ReadDeny, "A hard link made before, or another mount of the same file, is another path.");
     }
 
     /// A promise that the canary showed.
@@ -167,9 +265,25 @@ impl Lines {
         self
     }
 
-    /// Unix sockets: what Landlock's scope gives.
-    pub(crate) fn sockets(&mut self, abi: u32) -> &mut Self {
-        if abi >= 6 {
+    /// Unix sockets: what hides them, and what Landlock's scope gives.
+    pub(crate) fn sockets(&mut self, request: &Request, wall: Layer) -> &mut Self {
+        let abi = request.landlock_abi;
+        if let Some(walls) = &request.closed.sockets {
+            let layers = if abi >= 6 { vec![wall, Layer::Landlock] } else { vec![wall] };
+            let note = "Sockets of processes outside are hidden as they are found at the start. One that appears later in \
+                        another place can be connected to.";
+            self.partial(Guarantee::SocketsUnix, &layers, note);
+            // In a network namespace of its own a command has abstract names of its own as well.
+            if abi < 6 && request.closed.network == Network::Open {
+                self.note(Guarantee::SocketsUnix, "Sockets by abstract name can be connected to.");
+            }
+            for (allowed, what) in [(&walls.allowed, "Allowed:"), (&walls.absent, "Allowed, but not there now:")] {
+                if !allowed.is_empty() {
+                    self.note(Guarantee::SocketsUnix, &format!("{what} {}.", named(&paths(allowed))));
+                }
+            }
+            self
+        } else if abi >= 6 {
             let note = "Sockets by abstract name are out of reach; sockets by path can be connected to.";
             self.partial(Guarantee::SocketsUnix, &[Layer::Landlock], note)
         } else {
@@ -189,6 +303,20 @@ impl Lines {
     }
 }
 
+fn paths(owned: &[PathBuf]) -> Vec<&Path> {
+    owned.iter().map(PathBuf::as_path).collect()
+}
+
+/// Paths as a list in a sentence; a long one is cut.
+fn named(paths: &[&Path]) -> String {
+    const SHOWN: usize = 20;
+    let mut text = paths.iter().take(SHOWN).map(quote).collect::<Vec<_>>().join(", ");
+    if paths.len() > SHOWN {
+        text.push_str(&format!(" and {} more", paths.len() - SHOWN));
+    }
+    text
+}
+
 /// Where the control plane ends for a provider.
 pub(crate) const CONTROL_PLANE: &str =
     "Covers this provider's launcher, plans and process. A service that listens on a path is a matter of sockets-unix.";
@@ -201,6 +329,7 @@ pub(crate) mod golden {
     //! Compares a plan with the text file that shows it. `PINFOLD_BLESS=1` rewrites the files.
 
     use super::*;
+    use pinfold_policy::Guarantee as G;
 
     pub(crate) fn root(path: &str, inode: u64) -> PinnedRoot {
         PinnedRoot { path: path.into(), device: 2049, inode }
@@ -211,6 +340,7 @@ pub(crate) mod golden {
         Request {
             mode,
             roots: if writes { vec![root("/data/a b", 11), root("/data/a b/-x", 12)] } else { Vec::new() },
+            between: Vec::new(),
             landlock_abi: 7,
             shared_temps: vec!["/tmp".into(), "/var/tmp".into()],
             temp: None,
@@ -219,7 +349,33 @@ pub(crate) mod golden {
             supervise: false,
             terminal: false,
             set: Vec::new(),
+            closed: Closed::default(),
         }
+    }
+
+    /// The same with everything closed that can be: the network off, two denied reads, sockets.
+    pub(crate) fn closed_request(mode: ConfinedMode) -> Request {
+        use crate::closed::{Cover, Denied};
+        let mut request = request(mode);
+        let cover = |path: &str, directory| Cover { path: path.into(), directory };
+        request.closed.network = Network::Off;
+        request.closed.denied = Denied {
+            covers: vec![cover("/data/a b/in/k e y", false), cover("/home/u/.ssh", true)],
+            absent: vec!["/home/u/.netrc".into()],
+            ..Denied::default()
+        };
+        if request.writes() {
+            request.between = vec![root("/data/a b/in", 13)];
+        }
+        request.closed.sockets = Some(crate::sockets::SocketWalls {
+            covers: vec![cover("/run/dbus", true), cover("/run/docker.sock", false)],
+            hollows: vec!["/run/user/1000".into()],
+            keeps: vec!["/run/user/1000/agent".into()],
+            allowed: vec!["/run/user/1000/agent".into()],
+            absent: Vec::new(),
+        });
+        request.closed.unset = vec!["*TOKEN"];
+        request
     }
 
     /// One word per line, escaped; one blank line between plan and statement.
@@ -236,6 +392,9 @@ pub(crate) mod golden {
             let layers: Vec<_> = line.layers.iter().map(|layer| layer.as_str()).collect();
             let verified = if line.verified { "verified" } else { "unverified" };
             text.push_str(&format!("{}: {} {verified} [{}]\n", line.guarantee, line.strength, layers.join(" ")));
+            if file.ends_with("closed.txt") && matches!(line.guarantee, G::ReadDeny | G::Network | G::SocketsUnix) {
+                line.notes.iter().for_each(|note| text.push_str(&format!("  {note}\n")));
+            }
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
         if std::env::var_os("PINFOLD_BLESS").is_some() {

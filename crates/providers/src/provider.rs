@@ -3,10 +3,11 @@
 //! Two calls with different policies may run at once; nothing of a policy is remembered.
 
 use crate::backend::Backend;
-use crate::call::{CallOptions, Confinement, Finding, ProviderConfig, RunOptions, RunResult, Stream};
+use crate::call::{CallOptions, Confinement, Finding, Insistence, ProviderConfig, RunOptions, RunResult, Stream};
 use crate::canary::Canary;
 use crate::cancel::Cancel;
 use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapped};
+use crate::closed::{self, Closed, Denied};
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
 use crate::outcome::{Attempted, interpret};
@@ -14,12 +15,12 @@ use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
 use crate::run::{Family, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
-use crate::{launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, unconfined};
+use crate::{environment, launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, sockets, unconfined};
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
     BackendRefusal, ConfinedArgv, ConfinedMode, Ending, Enforcement, EnforcementReport, ExecutionPolicy, Guarantee,
-    GuaranteeReport, HardLinkFindings, Outcome, ReportFacts, RootProblem, RootRole, SandboxError, SandboxPolicy,
-    StatusEvidence, Strength, TempView, dialect, validate_command,
+    GuaranteeReport, HardLinkFindings, Network, Outcome, ReportFacts, RootProblem, RootRole, SandboxError,
+    SandboxPolicy, Sockets, StatusEvidence, Strength, TempView, Variables, dialect, validate_command,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -45,11 +46,14 @@ struct Call<'a> {
     policy: &'a SandboxPolicy,
     options: &'a CallOptions,
     roots: Roots,
+    denied: Denied,
     findings: HardLinkFindings,
     /// Whether the command is started here, and not by the caller.
     ours: bool,
     terminal: bool,
     environment: Vec<(OsString, OsString)>,
+    /// What was found on the way and belongs in the report.
+    notes: Vec<String>,
     command_words: usize,
 }
 
@@ -178,9 +182,11 @@ impl LocalProvider {
         }
         let deadline = run.timeout.and_then(|timeout| begun.checked_add(timeout));
         let streams = [run.stdin, run.stdout, run.stderr];
-        let environment = outcome::environment(&run.env);
+        call.restrictions.validate()?;
+        let (environment, scrubbed) = environment::scrub(outcome::environment(&run.env), &call.restrictions);
         let Some(confined) = policy.confined() else {
-            return self.run_unconfined(argv, policy, call, run, cancel, begun, deadline);
+            let start = Unconfined { argv, environment, scrubbed, begun, deadline };
+            return self.run_unconfined(start, policy, call, run, cancel);
         };
         let terminal =
             [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()]
@@ -188,7 +194,7 @@ impl LocalProvider {
                 .zip(streams)
                 .any(|(terminal, stream)| terminal && stream == Stream::Inherit);
         let mut ours = self.resolve(&confined, call, argv.len(), true)?;
-        (ours.terminal, ours.environment) = (terminal, environment);
+        (ours.terminal, ours.environment, ours.notes) = (terminal, environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut chain = self.candidates(call)?;
         loop {
@@ -226,7 +232,8 @@ impl LocalProvider {
                     (refusal, runner_failure, stdout, stderr)
                 }
             };
-            if let Some(root) = roots::first_changed(&ours.roots.writable) {
+            let between = || roots::first_changed(&ours.roots.between);
+            if let Some(root) = roots::first_changed(&ours.roots.writable).or_else(between) {
                 // Not the mechanism's fault: it met another directory, or none.
                 let path = root.path.clone();
                 let problem = RootProblem::Changed;
@@ -259,29 +266,31 @@ impl LocalProvider {
         backends.into_iter().map(|backend| self.finding(backend, mode)).collect()
     }
 
-    /// Says what would happen to a path under a policy, for a mechanism or for the one that would be chosen.
+    /// Says what would happen to a path under a policy, for a mechanism or for the one that would be chosen. Of the
+    /// options, the mechanism, the working directory and the restrictions count.
     ///
     /// # Errors
     ///
     /// Those of [`LocalProvider::confine`]; `SANDBOX_INVALID_POLICY` for a relative path.
-    pub fn explain(&self, question: &Question, backend: Option<Backend>) -> Result<Answer, SandboxError> {
+    pub fn explain(&self, question: &Question, options: &CallOptions) -> Result<Answer, SandboxError> {
         if !question.path.is_absolute() {
             let detail = format!("path {} is not absolute", quote(&question.path));
             return Err(SandboxError::InvalidPolicy { detail });
         }
-        let options = CallOptions { backend, hard_links: crate::HardLinkScan::Skip, ..CallOptions::default() };
+        let options = CallOptions { hard_links: crate::HardLinkScan::Skip, status_file: None, ..options.clone() };
         let call = self.resolve(&question.policy, &options, 1, false)?;
-        let mut causes = Vec::new();
+        let (mut causes, mut limit) = (Vec::new(), None);
         for backend in self.candidates(&options)? {
             match self.verdict(backend, question.policy.mode) {
-                Ok(usable) => {
-                    let request = self.request(&call, backend, &usable);
-                    return Ok(explain::answer(question, backend, &request));
-                }
+                Ok(usable) => match self.request(&call, backend, &usable) {
+                    Ok(request) => return Ok(explain::answer(question, backend, &request)),
+                    Err(error) => drop(limit.get_or_insert(error)),
+                },
                 Err(refusal) => causes.push(refusal.of(backend)),
             }
         }
-        Err(SandboxError::Unavailable { mode: question.policy.mode, causes, runner_failure: None })
+        let mode = question.policy.mode;
+        Err(limit.unwrap_or(SandboxError::Unavailable { mode, causes, runner_failure: None }))
     }
 
     /// Removes what is kept for a session between its calls: its private temp directory.
@@ -306,6 +315,7 @@ impl LocalProvider {
         command_words: usize,
         ours: bool,
     ) -> Result<Call<'a>, SandboxError> {
+        options.restrictions.validate()?;
         let failed = |detail: String| SandboxError::PreparationFailed { backend: "local".to_owned(), detail };
         let mut control = ControlPlane {
             launcher: self.host.launcher.as_ref().ok().cloned(),
@@ -314,7 +324,7 @@ impl LocalProvider {
         // Before the directory is made: it must not appear in somebody's workspace.
         roots::resolve(policy, &control)?;
         control.runtime_dir = Some(self.runtime()?.root().to_owned());
-        let roots = roots::resolve(policy, &control)?;
+        let mut roots = roots::resolve(policy, &control)?;
         if let Some(cwd) = &options.cwd {
             if !cwd.is_absolute() {
                 let detail = format!("working directory {} is not an absolute path", quote(cwd));
@@ -329,8 +339,39 @@ impl LocalProvider {
         if let Some(path) = options.status_file.as_ref().filter(|_| !ours) {
             prepare_status_file(path, &roots.writable)?;
         }
+        let denied = self.denied(options, &roots, ours)?;
+        let hidden: Vec<_> = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
+        roots.pin_between(&hidden)?;
         let findings = self.hard_links.search(&roots.writable, options.hard_links);
-        Ok(Call { policy, options, roots, findings, ours, terminal: true, environment: Vec::new(), command_words })
+        Ok(Call {
+            policy,
+            options,
+            roots,
+            denied,
+            findings,
+            ours,
+            terminal: true,
+            environment: Vec::new(),
+            notes: Vec::new(),
+            command_words,
+        })
+    }
+
+    /// Resolves denied reads, and refuses those without which no command could run.
+    fn denied(&self, options: &CallOptions, roots: &Roots, ours: bool) -> Result<Denied, SandboxError> {
+        if options.restrictions.denied_reads.is_empty() {
+            return Ok(Denied::default());
+        }
+        let cwd = options.cwd.clone().or_else(|| std::env::current_dir().ok().filter(|_| ours));
+        let cwd = cwd.map(|cwd| closed::physical(&cwd));
+        let mut needed = vec![("the workspace", roots.workspace.path.as_path())];
+        needed.extend(cwd.as_deref().map(|cwd| ("the working directory", cwd)));
+        needed.extend(roots.writable.iter().map(|root| ("a writable root", root.path.as_path())));
+        if !roots.writable.is_empty() {
+            let temps = self.host.shared_temps.iter();
+            needed.extend(temps.map(|temp| ("a temp directory, which is private inside", temp.as_path())));
+        }
+        closed::resolve(&options.restrictions.denied_reads, &needed)
     }
 
     fn candidates(&self, options: &CallOptions) -> Result<Vec<Backend>, SandboxError> {
@@ -391,7 +432,7 @@ impl LocalProvider {
         let failed =
             |detail: String| SandboxError::PreparationFailed { backend: backend.provider_name().to_owned(), detail };
         let runtime = self.runtime()?;
-        let mut request = self.request(call, backend, usable);
+        let mut request = self.request(call, backend, usable)?;
         let needs_temp = backend == Backend::Landlock && request.writes();
         let mut call_temp = None;
         if needs_temp {
@@ -422,15 +463,19 @@ impl LocalProvider {
         Ok(Prepared { backend, wrapped, report, environment, status, _temp: call_temp })
     }
 
-    fn request(&self, call: &Call<'_>, backend: Backend, usable: &Usable) -> Request {
+    /// Draws up what a plan is made from, or says what the mechanism cannot do of what is asked.
+    fn request(&self, call: &Call<'_>, backend: Backend, usable: &Usable) -> Result<Request, SandboxError> {
         let mut cwd = call.options.cwd.clone();
         if cwd.is_none() && call.ours && matches!(backend, Backend::Bwrap | Backend::Custom) {
             // Left alone, bubblewrap goes elsewhere when the directory does not exist inside.
             cwd = std::env::current_dir().ok();
         }
-        Request {
+        let has_mounts = matches!(backend, Backend::Namespace | Backend::Bwrap);
+        let mut request = Request {
             mode: call.policy.mode,
             roots: call.roots.writable.clone(),
+            between: if has_mounts { call.roots.between.clone() } else { Vec::new() },
+            closed: Closed::default(),
             landlock_abi: usable.landlock_abi,
             shared_temps: self.host.shared_temps.clone(),
             temp: None,
@@ -442,7 +487,9 @@ impl LocalProvider {
             supervise: call.ours,
             terminal: call.terminal,
             set: Vec::new(),
-        }
+        };
+        request.closed = closed_by(call, backend, &request)?;
+        Ok(request)
     }
 
     /// Makes the private temp directory of a call, or finds that of its session or workspace.
@@ -483,6 +530,16 @@ impl LocalProvider {
         for cause in passed_over {
             statement.notes.push(format!("Backend {} was passed over: {}.", cause.backend, cause.reason));
         }
+        let restrictions = &call.options.restrictions;
+        if restrictions.sockets == Sockets::Closed && request.closed.sockets.is_none() {
+            let note = "Sockets by path were to be closed where possible; this backend cannot, so they are open.";
+            statement.notes.push(note.to_owned());
+        }
+        if restrictions.variables == Variables::Scrub && !call.ours {
+            let note = "Variables are removed by their names when the command starts; nobody looks at their values.";
+            statement.notes.push(note.to_owned());
+        }
+        statement.notes.extend(call.notes.iter().cloned());
         statement.notes.extend(call.options.notes.iter().cloned());
         EnforcementReport::new(ReportFacts {
             backend: backend.provider_name().to_owned(),
@@ -545,6 +602,8 @@ impl LocalProvider {
             request: Request {
                 mode,
                 roots,
+                between: Vec::new(),
+                closed: Closed::default(),
                 landlock_abi: 0,
                 shared_temps: self.host.shared_temps.clone(),
                 temp,
@@ -596,37 +655,44 @@ impl LocalProvider {
             policy: &policy,
             options: &options,
             findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
-            roots: Roots { workspace, writable },
+            roots: Roots { workspace, writable, between: Vec::new() },
+            denied: Denied::default(),
             ours: true,
             terminal: false,
             environment: Vec::new(),
+            notes: Vec::new(),
             command_words: 1,
         };
-        let mut request = self.request(&call, backend, usable);
+        let mut request = self.request(&call, backend, usable).ok()?;
         if request.writes() && backend == Backend::Landlock {
             request.temp = Some(self.temp(&call, &runtime).ok()?.0);
         }
         Some(self.report(&call, backend, usable, &request, &[]))
     }
 
-    #[allow(clippy::too_many_arguments)] // one call's facts, passed on once
     fn run_unconfined(
         &self,
-        argv: &[OsString],
+        start: Unconfined<'_>,
         policy: &ExecutionPolicy,
         call: &CallOptions,
         run: &RunOptions,
         cancel: &Cancel,
-        begun: Instant,
-        deadline: Option<Instant>,
     ) -> Result<RunResult, SandboxError> {
+        let Unconfined { argv, environment, scrubbed, begun, deadline } = start;
         let name = Backend::Unconfined.provider_name().to_owned();
         if let Some(backend) = call.backend.filter(|backend| *backend != Backend::Unconfined) {
             let detail = "danger-full-access asks for no confinement".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail });
         }
         policy.validate()?;
+        let restrictions = &call.restrictions;
+        let sockets = restrictions.sockets == Sockets::Closed && call.sockets == Insistence::Required;
+        if restrictions.network != Network::Open || !restrictions.denied_reads.is_empty() || sockets {
+            let detail = "under danger-full-access no network, socket or path is closed".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
+        }
         let mut notes = vec!["Nothing is confined: the policy says danger-full-access.".to_owned()];
+        notes.extend(scrubbed);
         notes.extend(call.notes.iter().cloned());
         let report = EnforcementReport::new(ReportFacts {
             backend: name.clone(),
@@ -645,7 +711,7 @@ impl LocalProvider {
         }
         let ended = crate::run::run(Start {
             argv,
-            environment: &outcome::environment(&run.env),
+            environment: &environment,
             cwd: call.cwd.clone(),
             streams: [run.stdin, run.stdout, run.stderr],
             passed: Vec::new(),
@@ -660,6 +726,53 @@ impl LocalProvider {
         let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));
         Ok(RunResult { outcome, stdout, stderr })
     }
+}
+
+/// A command that nothing confines.
+struct Unconfined<'a> {
+    argv: &'a [OsString],
+    environment: Vec<(OsString, OsString)>,
+    /// What is to be said of variables that were removed.
+    scrubbed: Vec<String>,
+    begun: Instant,
+    deadline: Option<Instant>,
+}
+
+/// What a mechanism closes of what a call wants closed; an error names what it cannot close.
+fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) -> Result<Closed, SandboxError> {
+    let restrictions = &call.options.restrictions;
+    let refusal =
+        |detail: String| SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail };
+    let unsupported = |detail: &str| Err(refusal(detail.to_owned()));
+    let has_mounts = matches!(backend, Backend::Namespace | Backend::Bwrap);
+    match restrictions.network {
+        Network::Private if !has_mounts => return unsupported("it cannot give a network of its own"),
+        Network::Off if !has_mounts && backend != Backend::Landlock => {
+            return unsupported("it cannot close the network");
+        }
+        _ => {}
+    }
+    if !restrictions.denied_reads.is_empty() && !has_mounts {
+        return unsupported("it cannot close paths for reading");
+    }
+    let mut closed = Closed { network: restrictions.network, denied: call.denied.clone(), ..Closed::default() };
+    if restrictions.sockets == Sockets::Closed {
+        if has_mounts {
+            let cwd = request.cwd.clone().or_else(|| std::env::current_dir().ok());
+            let mut inside = vec![call.roots.workspace.path.clone()];
+            inside.extend(cwd.map(|cwd| closed::physical(&cwd)));
+            closed.sockets = Some(sockets::walls(request, &inside, &restrictions.allowed_sockets));
+        } else if call.options.sockets == Insistence::Required {
+            return unsupported("it cannot close sockets by path");
+        }
+    }
+    if !call.ours && restrictions.variables == Variables::Scrub {
+        if backend == Backend::Custom {
+            return unsupported("it removes no variables");
+        }
+        closed.unset = environment::patterns(restrictions).map_err(refusal)?;
+    }
+    Ok(closed)
 }
 
 /// What was tried before the mechanism that was chosen.

@@ -11,6 +11,7 @@
 
 use pinfold_policy::{ConfinedMode, RootProblem, RootRole, SandboxError, SandboxPolicy};
 use rustix::fs::{FileType, Mode, OFlags};
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -35,6 +36,8 @@ pub(crate) struct Roots {
     pub(crate) workspace: PinnedRoot,
     /// Those that are writable, parents before children, each once; empty under `read-only`.
     pub(crate) writable: Vec<PinnedRoot>,
+    /// Directories inside a writable root that lead to another, or to a denied path.
+    pub(crate) between: Vec<PinnedRoot>,
 }
 
 /// What no writable root may be, contain, or lie in.
@@ -64,7 +67,7 @@ pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<
     }
     // Not `policy.writable_roots()`, which compares every root with every other: there may be thousands.
     if policy.mode != ConfinedMode::WorkspaceWrite {
-        return Ok(Roots { workspace, writable: Vec::new() });
+        return Ok(Roots { workspace, writable: Vec::new(), between: Vec::new() });
     }
     refuse_special(RootRole::Workspace, &workspace.path, control)?;
     extra.iter().try_for_each(|root| refuse_special(RootRole::Additional, &root.path, control))?;
@@ -73,7 +76,31 @@ pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<
     // A parent sorts before what lies in it, so a root inside a root is mounted after it.
     writable.sort_by(|one, other| one.path.cmp(&other.path));
     writable.dedup_by(|one, other| one.path == other.path);
-    Ok(Roots { workspace, writable })
+    Ok(Roots { workspace, writable, between: Vec::new() })
+}
+
+impl Roots {
+    /// Pins what lies between the roots and the paths inside them that must stay where they are: other roots, and
+    /// denied paths.
+    ///
+    /// SECURITY: a directory above such a path could otherwise be renamed by one command, so that the next one finds
+    /// nothing to hide at the old name, or another root.
+    pub(crate) fn pin_between(&mut self, denied: &[&Path]) -> Result<(), SandboxError> {
+        let known: HashSet<&Path> = self.writable.iter().map(|root| root.path.as_path()).collect();
+        let mut between = BTreeSet::new();
+        for inner in self.writable.iter().map(|root| root.path.as_path()).chain(denied.iter().copied()) {
+            let above = || inner.ancestors().skip(1);
+            if above().any(|directory| known.contains(directory)) {
+                between.extend(above().take_while(|directory| !known.contains(directory)).map(Path::to_owned));
+            }
+        }
+        let pinned = |path: PathBuf| {
+            let role = RootRole::Additional;
+            pin_physical(&path).map_err(|problem| SandboxError::InvalidRoot { role, path, problem })
+        };
+        self.between = between.into_iter().map(pinned).collect::<Result<_, _>>()?;
+        Ok(())
+    }
 }
 
 fn pin(role: RootRole, given: &Path) -> Result<PinnedRoot, SandboxError> {
@@ -169,6 +196,21 @@ mod tests {
         let paths: Vec<_> = roots.writable.iter().map(|root| root.path.clone()).collect();
         assert_eq!(paths, [base.join("a"), base.join("b"), base.join("b/inner")]);
         assert_eq!(roots.workspace.path, base.join("b"));
+    }
+
+    #[test]
+    fn what_lies_between_roots_and_denied_paths_is_pinned() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        for path in ["ws/a/b/root", "ws/c/d", "out/e"] {
+            std::fs::create_dir_all(base.join(path)).unwrap();
+        }
+        let mut roots =
+            resolve(&policy(&base.join("ws"), &[&base.join("ws/a/b/root")]), &ControlPlane::default()).unwrap();
+        let denied = [base.join("ws/c/d/key"), base.join("ws/key"), base.join("out/e/key")];
+        roots.pin_between(&denied.each_ref().map(PathBuf::as_path)).unwrap();
+        let paths: Vec<_> = roots.between.iter().map(|root| root.path.clone()).collect();
+        assert_eq!(paths, ["ws/a", "ws/a/b", "ws/c", "ws/c/d"].map(|path| base.join(path)));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) fn plan(request: &Request, visible: &[PathBuf]) -> Vec<OsString> {
 pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     const UNKNOWN: &str = "An operator's own runner: nothing showed this.";
     const BROKEN: &str = "The probe could do this through the operator's runner.";
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(request, Layer::Runner);
     for (guarantee, shown) in [
         (G::WriteContent, proof.content),
         (G::WriteMetadata, proof.metadata),

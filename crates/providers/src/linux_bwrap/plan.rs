@@ -2,7 +2,7 @@
 
 use crate::launcher::push;
 use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
-use pinfold_policy::{Guarantee as G, Layer, TempView};
+use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -42,6 +42,9 @@ pub(crate) fn outer(
     if features.disable_userns {
         push(&mut words, &["--disable-userns"]);
     }
+    if request.closed.network != Network::Open {
+        push(&mut words, &["--unshare-net"]);
+    }
     push(&mut words, &["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
     if features.remount_proc {
         push(&mut words, &["--remount-ro", "/proc"]);
@@ -58,14 +61,34 @@ pub(crate) fn outer(
     }
     // Not before shared memory has its place in it.
     push(&mut words, &["--remount-ro", "/dev"]);
-    for root in &request.roots {
+    let sockets = request.closed.sockets.as_ref();
+    let hollows = || sockets.into_iter().flat_map(|walls| &walls.hollows);
+    for hollow in hollows() {
+        push(&mut words, &["--perms".as_ref(), "0755".as_ref(), "--tmpfs".as_ref(), hollow.as_os_str()]);
+    }
+    for kept in sockets.into_iter().flat_map(|walls| &walls.keeps) {
+        bind(&mut words, "--ro-bind", kept, kept);
+    }
+    for root in request.attached() {
         bind(&mut words, "--bind", &root.path, &root.path);
     }
-    for path in visible.iter().filter(|path| request.hides(path)) {
+    for path in visible.iter().filter(|path| request.out_of_sight(path)) {
         bind(&mut words, "--ro-bind", path, path);
     }
     if let Some(path) = reporting {
         bind(&mut words, "--bind", path, path);
+    }
+    for cover in request.walls() {
+        if cover.directory {
+            push(&mut words, &["--perms".as_ref(), "0000".as_ref(), "--tmpfs".as_ref(), cover.path.as_os_str()]);
+            push(&mut words, &["--remount-ro".as_ref(), cover.path.as_os_str()]);
+        } else {
+            // Bound without devices, so that it cannot even be opened.
+            bind(&mut words, "--ro-bind", Path::new("/dev/null"), &cover.path);
+        }
+    }
+    for hollow in hollows() {
+        push(&mut words, &["--remount-ro".as_ref(), hollow.as_os_str()]);
     }
     if let Some(cwd) = &request.cwd {
         push(&mut words, &["--chdir".as_ref(), cwd.as_os_str()]);
@@ -88,6 +111,9 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
     if request.writes() {
         push(&mut words, &["--shm"]);
     }
+    if request.closed.network == Network::Off {
+        push(&mut words, &["--network", "off"]);
+    }
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
     words
 }
@@ -95,7 +121,7 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
 pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Statement {
     const BOTH: &[Layer] = &[Layer::Bubblewrap, Layer::Landlock];
     let abi = request.landlock_abi;
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(request, Layer::Bubblewrap);
     lines
         .shown(G::WriteContent, BOTH, proof.content)
         .shown(G::WriteMetadata, &[Layer::Bubblewrap], proof.metadata)
@@ -106,7 +132,7 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         .shown(G::ProcessVisibility, &[Layer::Bubblewrap], proof.process_root)
         .checked(G::SignalsOut, if abi >= 6 { BOTH } else { &[Layer::Bubblewrap] })
         .shown(G::PtraceOut, BOTH, proof.process_root)
-        .sockets(abi)
+        .sockets(request, Layer::Bubblewrap)
         .terminal(request.terminal, &[Layer::Hygiene, Layer::Bubblewrap, Layer::Seccomp])
         .checked(G::Descendants, &[Layer::Bubblewrap])
         .checked(G::ControlPlane, BOTH)
@@ -163,6 +189,9 @@ mod tests {
         let request = golden::request(ConfinedMode::WorkspaceWrite);
         let words = whole(&request, LADDER[3]);
         check("linux_bwrap/golden/workspace-write.txt", &words, &state(&request, LADDER[3], ALL));
+        let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
+        let words = whole(&request, LADDER[0]);
+        check("linux_bwrap/golden/closed.txt", &words, &state(&request, LADDER[0], ALL));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::launcher::push;
 use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, push_root};
-use pinfold_policy::{Guarantee as G, Layer, TempView};
+use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 
 pub(crate) fn plan(request: &Request) -> Vec<OsString> {
@@ -16,6 +16,9 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
     if let Some(temp) = temp {
         push_root(&mut words, temp);
     }
+    if request.closed.network == Network::Off {
+        push(&mut words, &["--network", "off"]);
+    }
     if request.supervise {
         push(&mut words, &["--supervise"]);
     }
@@ -26,7 +29,7 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
 pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     const LANDLOCK: &[Layer] = &[Layer::Landlock];
     let abi = request.landlock_abi;
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(request, Layer::Landlock);
     if abi >= 3 {
         lines.shown(G::WriteContent, LANDLOCK, proof.content);
     } else {
@@ -60,7 +63,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else {
         lines.none(G::SignalsOut, "Landlock before ABI 6 does not keep signals inside.");
     }
-    lines.shown(G::PtraceOut, LANDLOCK, proof.process_root).sockets(abi).partial(
+    lines.shown(G::PtraceOut, LANDLOCK, proof.process_root).sockets(request, Layer::Landlock).partial(
         G::Terminal,
         &[Layer::Hygiene, Layer::Seccomp],
         "Input cannot be fed to a terminal, but terminals of the same user can be opened and written to.",
@@ -79,6 +82,11 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         lines.partial(G::ControlPlane, LANDLOCK, note).note(G::ControlPlane, CONTROL_PLANE);
     }
     let mut notes = Vec::new();
+    let nested = request.roots.windows(2).any(|pair| pair[1].path.starts_with(&pair[0].path));
+    if nested {
+        let note = "A root inside another root can be renamed by the command; the next call then refuses it.";
+        notes.push(note.to_owned());
+    }
     let temp = match request.temp.as_ref().filter(|_| request.writes()) {
         Some(temp) => {
             let note = "The temp directory is ours alone to write, but other processes of the user can see it.";
@@ -112,5 +120,8 @@ mod tests {
         check("linux_landlock/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
         request.landlock_abi = 1;
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
+        let mut request = golden::request(ConfinedMode::ReadOnly);
+        request.closed.network = Network::Off;
+        check("linux_landlock/golden/closed.txt", &plan(&request), &state(&request, ALL));
     }
 }

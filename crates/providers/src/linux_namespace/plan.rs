@@ -2,7 +2,7 @@
 
 use crate::launcher::push;
 use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
-use pinfold_policy::{Guarantee as G, Layer, TempView};
+use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 
 pub(crate) fn plan(request: &Request) -> Vec<OsString> {
@@ -16,8 +16,25 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
         push(&mut words, &["--shm"]);
     }
     request.push_roots(&mut words);
+    push_closed(&mut words, request);
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
     words
+}
+
+fn push_closed(words: &mut Vec<OsString>, request: &Request) {
+    if request.closed.network != Network::Open {
+        push(words, &["--network", request.closed.network.as_str()]);
+    }
+    let sockets = request.closed.sockets.as_ref();
+    for hollow in sockets.into_iter().flat_map(|walls| &walls.hollows) {
+        push(words, &["--hollow".as_ref(), hollow.as_os_str()]);
+    }
+    for kept in sockets.into_iter().flat_map(|walls| &walls.keeps) {
+        push(words, &["--keep".as_ref(), kept.as_os_str()]);
+    }
+    for cover in request.walls() {
+        push(words, &["--cover".as_ref(), cover.path.as_os_str()]);
+    }
 }
 
 pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
@@ -29,7 +46,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         }
         layers
     };
-    let mut lines = Lines::new();
+    let mut lines = Lines::new(request, Layer::MountTree);
     lines
         .shown(G::WriteContent, &with_landlock(&[Layer::MountTree], 3), proof.content)
         .shown(G::WriteMetadata, &[Layer::MountTree], proof.metadata)
@@ -40,7 +57,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         .shown(G::ProcessVisibility, &[Layer::PidNamespace], proof.process_root)
         .checked(G::SignalsOut, &with_landlock(&[Layer::PidNamespace], 6))
         .shown(G::PtraceOut, &with_landlock(&[Layer::PidNamespace], 1), proof.process_root)
-        .sockets(abi)
+        .sockets(request, Layer::MountTree)
         .terminal(request.terminal, &[Layer::Hygiene, Layer::MountTree, Layer::Seccomp])
         .checked(G::Descendants, &[Layer::PidNamespace])
         .checked(G::ControlPlane, &with_landlock(&[Layer::MountTree, Layer::PidNamespace], 1))
@@ -91,6 +108,8 @@ mod tests {
         request.terminal = true;
         request.status = StatusTo::File("/run/s t".into());
         check("linux_namespace/golden/without-landlock.txt", &plan(&request), &state(&request, ALL));
+        let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
+        check("linux_namespace/golden/closed.txt", &plan(&request), &state(&request, ALL));
     }
 
     #[test]
