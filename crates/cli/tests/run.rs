@@ -249,8 +249,8 @@ fn signal(child: &Child, name: &str) {
 fn a_signal_ends_the_tree_and_decides_the_status() {
     for (name, status) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
         let scene = Scene::new();
-        let script =
-            "trap '' INT HUP; (trap '' TERM; while :; do date +%N > alive; sleep 0.05; done) & echo running; wait";
+        let script = "trap '' INT HUP; (trap '' TERM; while :; do date +%N > alive; sleep 0.05; done) & \
+             until [ -s alive ]; do sleep 0.01; done; echo running; wait";
         let mut child = started(scene.pinfold().args(["run", "--json", "--", "sh", "-c", script]));
         signal(&child, name);
         let begun = Instant::now();
