@@ -12,7 +12,7 @@ use crate::landlock;
 use crate::seccomp;
 use crate::spec::{Choice, Network, Plan, Wall};
 use crate::status::{Line, Status};
-use crate::streams::Pumps;
+use crate::streams::{self, Pumps};
 use crate::sys::{self, Signals, Stat, Text, Vector};
 
 /// The working directory, by path and by identity.
@@ -111,6 +111,9 @@ impl Command {
         self.leave_terminal()?;
         // 2. Standard streams.
         self.pumps.install()?;
+        if plan.wall == Wall::Landlock {
+            streams::reopen_devices()?;
+        }
         // 3. No privileges, ever again.
         capabilities::give_up()?;
         self.follow_parent()?;

@@ -11,7 +11,6 @@ use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::spec::{Plan, Root};
 use crate::status::Line;
-use crate::streams::Terminal;
 use crate::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
 
 /// Nodes of `/dev` that the command has.
@@ -45,7 +44,7 @@ pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
 ///
 /// Descriptors of trees are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
 /// them anyway once the command runs, beside it. The command's copies are closed by its exec.
-pub(crate) fn build(plan: &Plan, terminal: Option<&Terminal>) -> Result<(), Failure> {
+pub(crate) fn build(plan: &Plan, terminal: Option<i32>) -> Result<(), Failure> {
     let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
     for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
         *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
@@ -267,7 +266,7 @@ fn build_devices(
     plan: &Plan,
     devices: &[i32; DEVICES.len()],
     copies: &mut [i32],
-    terminal: Option<&Terminal>,
+    terminal: Option<i32>,
 ) -> Result<Void, Failure> {
     let mut build = || {
         sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
@@ -277,7 +276,7 @@ fn build_devices(
         }
         if let Some(terminal) = terminal {
             let place = sys::open(sys::CWD, c"/dev/console", g::O_CREAT | g::O_EXCL | g::O_RDONLY, 0o444)?;
-            sys::attach_tree(terminal.tree, place)?;
+            sys::attach_tree(terminal, place)?;
         }
         for (target, path) in DEVICE_LINKS {
             sys::make_symlink(target, path)?;

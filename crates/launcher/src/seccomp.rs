@@ -7,7 +7,7 @@
 use linux_raw_sys::{general as g, ioctl as i, net as n};
 
 use crate::failure::{Context, Failure};
-use crate::spec::{Network, Plan};
+use crate::spec::{Network, Plan, Wall};
 use crate::sys::{self, Instruction};
 
 /// Refused with EPERM whatever the arguments.
@@ -122,6 +122,10 @@ const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_NETLINK, n
 /// Those that stay open where the network is off.
 const LOCAL_FAMILIES: &[u32] = &[n::AF_UNIX];
 
+/// Refused with EPERM where no PID and IPC namespaces keep them inside: message queues are files that Landlock's rights
+/// do not govern.
+const DENIED_WITHOUT_NAMESPACES: &[u32] = &[g::__NR_mq_open, g::__NR_mq_unlink];
+
 /// Flags of clone(2) and unshare(2) that make a new namespace.
 const NEW_NAMESPACES: u32 = g::CLONE_NEWNS
     | g::CLONE_NEWCGROUP
@@ -169,6 +173,8 @@ const RETURN: u16 = 0x06;
 struct Refused {
     metadata: bool,
     network: bool,
+    /// No PID and IPC namespaces stand between the command and the processes outside.
+    outside: bool,
 }
 
 /// What is done with a call.
@@ -179,6 +185,10 @@ enum Verdict {
     RefuseBits {
         argument: u32,
         bits: u32,
+    },
+    /// EPERM if the argument is anything but 0, else allowed.
+    RefuseNonzero {
+        argument: u32,
     },
     /// The requests of ioctl(2) where metadata is refused.
     Requests,
@@ -220,9 +230,13 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         }
         g::__NR_clone => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES },
         g::__NR_unshare => Verdict::RefuseBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME },
+        // SECURITY: a limit on processor time that has passed makes the kernel kill whichever process has it.
+        g::__NR_prlimit64 if refused.outside => Verdict::RefuseNonzero { argument: 0 },
         FOREIGN_NUMBERS.. => Verdict::Give(KILL),
         _ if number > NEWEST || contains(ABSENT, number) => Verdict::Give(MISSING),
-        _ if contains(DENIED, number) || (metadata && contains(METADATA, number)) => Verdict::Give(REFUSE),
+        _ if contains(DENIED, number) => Verdict::Give(REFUSE),
+        _ if metadata && contains(METADATA, number) => Verdict::Give(REFUSE),
+        _ if refused.outside && contains(DENIED_WITHOUT_NAMESPACES, number) => Verdict::Give(REFUSE),
         _ => Verdict::Give(ALLOW),
     }
 }
@@ -318,6 +332,11 @@ impl<const N: usize> Assembler<N> {
                 self.put(JUMP_BITS, bits, refuse, allow);
                 self.put_straight(LOAD, offset_of(argument))
             }
+            Verdict::RefuseNonzero { argument } => {
+                let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
+                self.put(JUMP_EQUAL, 0, allow, refuse);
+                self.put_straight(LOAD, offset_of(argument))
+            }
             Verdict::Requests => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
                 self.any_of(OPEN_IOCTL_TYPES, allow, refuse);
@@ -382,27 +401,35 @@ const fn reverse<const N: usize>(program: Assembler<N>) -> [Instruction; N] {
 }
 
 macro_rules! filter {
-    ($name:ident, $metadata:literal, $network:literal) => {
+    ($name:ident, $metadata:literal, $network:literal, $outside:literal) => {
         static $name: &[Instruction] = {
-            const REFUSED: Refused = Refused { metadata: $metadata, network: $network };
+            const REFUSED: Refused = Refused { metadata: $metadata, network: $network, outside: $outside };
             const LENGTH: usize = assemble::<1024>(REFUSED).length;
             &reverse(assemble::<LENGTH>(REFUSED))
         };
     };
 }
 
-filter!(FILTER, false, false);
-filter!(FILTER_METADATA, true, false);
-filter!(FILTER_NETWORK, false, true);
-filter!(FILTER_BOTH, true, true);
+filter!(FILTER, false, false, false);
+filter!(FILTER_METADATA, true, false, false);
+filter!(FILTER_NETWORK, false, true, false);
+filter!(FILTER_METADATA_NETWORK, true, true, false);
+filter!(FILTER_OUTSIDE, false, false, true);
+filter!(FILTER_OUTSIDE_METADATA, true, false, true);
+filter!(FILTER_OUTSIDE_NETWORK, false, true, true);
+filter!(FILTER_OUTSIDE_METADATA_NETWORK, true, true, true);
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
-    let program = match (plan.deny_metadata, plan.network == Network::Off) {
-        (false, false) => FILTER,
-        (true, false) => FILTER_METADATA,
-        (false, true) => FILTER_NETWORK,
-        (true, true) => FILTER_BOTH,
+    let program = match (plan.wall, plan.deny_metadata, plan.network == Network::Off) {
+        (Wall::Namespace, false, false) => FILTER,
+        (Wall::Namespace, true, false) => FILTER_METADATA,
+        (Wall::Namespace, false, true) => FILTER_NETWORK,
+        (Wall::Namespace, true, true) => FILTER_METADATA_NETWORK,
+        (Wall::Landlock, false, false) => FILTER_OUTSIDE,
+        (Wall::Landlock, true, false) => FILTER_OUTSIDE_METADATA,
+        (Wall::Landlock, false, true) => FILTER_OUTSIDE_NETWORK,
+        (Wall::Landlock, true, true) => FILTER_OUTSIDE_METADATA_NETWORK,
     };
     sys::seccomp_filter(program).or_fail("seccomp", "cannot install the system call filter")
 }
@@ -508,8 +535,22 @@ mod tests {
     }
 
     #[test]
+    fn without_namespaces_limits_and_queues_of_others_are_out_of_reach() {
+        for filter in [FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_OUTSIDE_NETWORK, FILTER_OUTSIDE_METADATA_NETWORK]
+        {
+            let on = |number, first| verdict(filter, ARCHITECTURE, number, [first, 0, 0, 0, 0, 0]);
+            assert_eq!(on(g::__NR_prlimit64, 0), ALLOW);
+            assert_eq!(on(g::__NR_prlimit64, 4711), REFUSE);
+            assert_eq!(on(g::__NR_mq_open, 0), REFUSE);
+            assert_eq!(on(g::__NR_mq_unlink, 0), REFUSE);
+        }
+        assert_eq!(of(g::__NR_prlimit64, [4711, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(of(g::__NR_mq_open, [0; 6]), ALLOW);
+    }
+
+    #[test]
     fn with_the_network_off_only_unix_sockets_are_open() {
-        for filter in [FILTER_NETWORK, FILTER_BOTH] {
+        for filter in [FILTER_NETWORK, FILTER_METADATA_NETWORK] {
             for family in [n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET, 40] {
                 assert_eq!(verdict(filter, ARCHITECTURE, g::__NR_socket, [family.into(), 1, 0, 0, 0, 0]), REFUSE);
             }

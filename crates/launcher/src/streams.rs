@@ -47,6 +47,15 @@ fn kind(number: i32) -> Result<(Kind, sys::Stat, usize), Failure> {
     Ok((kind, stat, flags))
 }
 
+/// Keeps a stream for copying. A FIFO is opened anew so that reading never waits: the command can take away what `poll` saw,
+/// by opening the FIFO itself.
+fn keep_stream(number: i32, stat: &sys::Stat) -> Result<i32, Errno> {
+    if number == 0 && stat.is(g::S_IFIFO) {
+        return sys::open(sys::CWD, c"/proc/self/fd/0", g::O_RDONLY | g::O_NONBLOCK, 0);
+    }
+    sys::fcntl(number, g::F_DUPFD_CLOEXEC, 3).map(|fd| fd as i32)
+}
+
 /// Standard input from a file: file to pipe.
 struct Input {
     file: i32,
@@ -94,8 +103,7 @@ impl Pumps {
                 continue;
             }
             let (read_end, write_end) = sys::pipe().or_fail("stdio", "cannot make a pipe for a standard stream")?;
-            let file =
-                sys::fcntl(number, g::F_DUPFD_CLOEXEC, 3).or_fail("stdio", "cannot keep a standard stream")? as i32;
+            let file = keep_stream(number, &stat).or_fail("stdio", "cannot keep a standard stream")?;
             if number == 0 {
                 // The pipe may be full; waiting for room is poll's work.
                 sys::fcntl(write_end, g::F_SETFL, g::O_NONBLOCK as usize)
@@ -245,41 +253,34 @@ impl Output {
     }
 }
 
-/// A terminal on a standard stream, as a detached mount of its node, and which node that is.
-pub(crate) struct Terminal {
-    pub(crate) tree: i32,
-    identity: sys::Stat,
-}
-
-impl Terminal {
-    /// Looks for a terminal on the standard streams. None, if there is none or its node cannot be found by its name.
-    pub(crate) fn find() -> Result<Option<Self>, Failure> {
-        for number in 0..3 {
-            let stat = sys::fstat(number).or_fail("stdio", "cannot examine a standard stream")?;
-            if !stat.is_terminal() {
-                continue;
-            }
-            let mut link = *b"/proc/self/fd/0\0";
-            link[14] += number as u8;
-            let mut buffer = [0_u8; g::PATH_MAX as usize];
-            let name = CStr::from_bytes_with_nul(&link)
-                .map_err(|_| Errno::INVAL)
-                .and_then(|link| sys::read_link(link, &mut buffer));
-            // RACE: the node is compared after it was opened, and what was opened is what is mounted.
-            let tree = name.and_then(|name| sys::clone_tree(sys::CWD, name, false));
-            if let Ok(tree) = tree
-                && sys::fstat(tree).is_ok_and(|found| found.same_file(&stat))
-            {
-                return Ok(Some(Self { tree, identity: stat }));
-            }
+/// Returns a terminal on a standard stream as a detached mount of its node. None, if there is none or its node cannot be
+/// found by its name.
+pub(crate) fn find_terminal() -> Result<Option<i32>, Failure> {
+    for number in 0..3 {
+        let stat = sys::fstat(number).or_fail("stdio", "cannot examine a standard stream")?;
+        if !stat.is_terminal() {
+            continue;
         }
-        Ok(None)
+        let mut link = *b"/proc/self/fd/0\0";
+        link[14] += number as u8;
+        let mut buffer = [0_u8; g::PATH_MAX as usize];
+        let name = CStr::from_bytes_with_nul(&link)
+            .map_err(|_| Errno::INVAL)
+            .and_then(|link| sys::read_link(link, &mut buffer));
+        // RACE: the node is compared after it was opened, and what was opened is what is mounted.
+        let tree = name.and_then(|name| sys::clone_tree(sys::CWD, name, false));
+        if let Ok(tree) = tree
+            && sys::fstat(tree).is_ok_and(|found| found.same_file(&stat))
+        {
+            return Ok(Some(tree));
+        }
     }
+    Ok(None)
 }
 
-/// Inside the new mount tree: opens the devices on standard streams anew, so that the host's nodes, which the caller may
-/// own, cannot be changed: on a read-only mount a device takes writes, but not another mode or owner.
-pub(crate) fn reopen_devices(terminal: Option<&Terminal>) -> Result<(), Failure> {
+/// Inside the new mount tree, ours or an outer wall's: opens the devices on standard streams anew, so that the host's nodes,
+/// which the caller may own, cannot be changed: on a read-only mount a device takes writes, but not another mode or owner.
+pub(crate) fn reopen_devices() -> Result<(), Failure> {
     for number in 0..3 {
         let (kind, stat, flags) = kind(number)?;
         let path = match kind {
@@ -291,17 +292,22 @@ pub(crate) fn reopen_devices(terminal: Option<&Terminal>) -> Result<(), Failure>
             Kind::Device(_) => {
                 return Err(Failure::new("stdio", "a standard stream is a device that gives access to memory"));
             }
-            _ if terminal.is_some_and(|terminal| terminal.identity.same_file(&stat)) => c"/dev/console",
+            // Where the caller's terminal was put, if it was.
+            _ if stat.is_terminal() => c"/dev/console",
             _ => continue,
         };
         let access = flags as u32 & (g::O_ACCMODE | g::O_APPEND | g::O_NONBLOCK);
         match sys::open(sys::CWD, path, access | g::O_NOCTTY, 0) {
+            Ok(fd) if path == c"/dev/console" && !sys::fstat(fd).is_ok_and(|found| found.same_file(&stat)) => {
+                sys::close(fd);
+            }
             Ok(fd) => {
                 sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
                 sys::close(fd);
             }
-            // A terminal of another user, passed on by a program such as su: nobody inside can change it either.
-            Err(Errno::ACCES | Errno::IO) if path == c"/dev/console" => {}
+            // No terminal was put there, or it is another user's, passed on by a program such as su: then nobody inside can
+            // change it either.
+            Err(_) if path == c"/dev/console" => {}
             Err(errno) => {
                 let failed: Result<(), Errno> = Err(errno);
                 failed.or_fail("stdio", "cannot open the device again:").map_err(|failure| failure.of(path))?;

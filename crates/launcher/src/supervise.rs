@@ -244,9 +244,9 @@ fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Resu
     if command.plan.network == Network::Private {
         sys::raise_loopback().or_fail("network", "cannot raise the loopback device")?;
     }
-    let terminal = streams::Terminal::find()?;
-    mounts::build(&command.plan, terminal.as_ref())?;
-    streams::reopen_devices(terminal.as_ref())
+    let terminal = streams::find_terminal()?;
+    mounts::build(&command.plan, terminal)?;
+    streams::reopen_devices()
 }
 
 /// Takes the status of children that have ended; returns that of `pid` if it is among them.
