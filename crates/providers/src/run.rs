@@ -264,17 +264,18 @@ impl Running {
                 self.next_blow.map(|(when, _)| when).filter(|_| exit.is_none()),
                 self.pidfd.is_none().then(|| now + TICK).filter(|_| exit.is_none()),
             ];
-            self.sleep(wake.into_iter().flatten().min(), exit.is_some(), woken, cancel)?;
+            self.sleep(wake.into_iter().flatten().min(), exit.is_some(), woken)?;
         }
     }
 
-    fn sleep(&self, until: Option<Instant>, ended: bool, woken: &OwnedFd, cancel: &Cancel) -> io::Result<()> {
+    fn sleep(&self, until: Option<Instant>, ended: bool, woken: &OwnedFd) -> io::Result<()> {
         let mut wanted: Vec<PollFd<'_>> = Vec::with_capacity(5);
         for sink in [&self.stdout, &self.stderr, &self.status] {
             wanted.extend(sink.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         }
         wanted.extend(self.pidfd.as_ref().filter(|_| !ended).map(|fd| PollFd::new(fd, PollFlags::IN)));
-        if !cancel.is_cancelled() {
+        // RACE: the switch may be thrown right now, after we looked at it: so what we have done decides, not the switch.
+        if self.stopped.is_none() && !ended {
             wanted.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
         }
         // Rounded up: waking a moment too early would make us spin.
