@@ -30,6 +30,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+/// How often one mechanism is tried in one call that hides sockets.
+const MOST_LOOKS: u32 = 4;
+
 /// Confines commands on this host.
 #[derive(Debug)]
 pub struct LocalProvider {
@@ -197,6 +200,7 @@ impl LocalProvider {
         (ours.terminal, ours.environment, ours.notes) = (terminal, environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut chain = self.candidates(call)?;
+        let mut looks = 1;
         loop {
             let (prepared, position) = self.choose(&chain, &ours, &mut passed_over, cancel)?;
             let backend = prepared.backend;
@@ -239,6 +243,13 @@ impl LocalProvider {
                 let problem = RootProblem::Changed;
                 return Err(SandboxError::InvalidRoot { role: RootRole::Workspace, path, problem });
             }
+            // RACE: a socket that was to be hidden may have gone since it was found, or what leads to it may have been
+            // closed to us, and bubblewrap needs what it covers. Another look finds what is there now.
+            if call.restrictions.sockets == Sockets::Closed && looks < MOST_LOOKS {
+                looks += 1;
+                continue;
+            }
+            looks = 1;
             // What worked when it was probed does not any more.
             self.verdicts.forget(backend);
             passed_over.causes.push(refusal.of(backend));
