@@ -28,7 +28,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "landlock-processes",
-        "Landlock hides no process: limits, priority, processors and command line of a same-user process stay reachable",
+        "Landlock hides no process: priority, processors and command line of a same-user process stay reachable",
     ),
     ("landlock-ipc", "Landlock does not govern System V IPC"),
     (
@@ -36,7 +36,10 @@ pub const REASONS: &[(&str, &str)] = &[
         "programs need /dev/pts to have terminals of their own, and Landlock cannot tell the host's by name",
     ),
     ("atime", "reading moves the access time where the mount is not read-only"),
-    ("unix-path", "a unix socket by path is reached by reading its path; no mode closes it on this kernel"),
+    (
+        "unix-path",
+        "a unix socket by path is reached by reading its path; without mounts nothing hides it on this kernel",
+    ),
     ("network", "no mode closes the network"),
     ("redirection", "the caller redirected this stream to that file"),
 ];

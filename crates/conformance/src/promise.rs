@@ -79,7 +79,7 @@ impl Report {
 }
 
 /// Promises whose exceptions no attempt of the matrix can show; `tests/report.rs` has an act for each.
-pub const SHOWN_ELSEWHERE: &[&str] = &["temp-private", "terminal", "descendants", "control-plane"];
+pub const SHOWN_ELSEWHERE: &[&str] = &["temp-private", "sockets-unix", "terminal", "descendants", "control-plane"];
 
 /// The promises for which `full` stands. Written down here a second time on purpose.
 const FILE_EFFECTS: &[&str] = &[

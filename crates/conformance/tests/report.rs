@@ -11,7 +11,7 @@ use pinfold_conformance::start::{Backend, Mode, uids};
 use pinfold_conformance::sys;
 use pinfold_conformance::walls::{LIMIT, Walls, expect, printed, text};
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -47,6 +47,7 @@ fn check(backend: Backend, mode: Mode, uid: u32, promise: &str) -> Result<(), St
     let call = Call { walls: Walls::new(uid)?, backend, mode };
     let is_broken = match promise {
         "temp-private" => call.temp_is_seen()?,
+        "sockets-unix" => call.later_socket_is_reached()?,
         "terminal" => call.terminal_is_changed()?,
         "descendants" => call.descendant_is_left()?,
         "control-plane" => call.own_files_are_changed()?,
@@ -102,6 +103,30 @@ impl Call {
         wait_within(&mut child, LIMIT).map_err(|e| e.to_string())?;
         expect(line.contains(&name), "the command did not say where its file is")?;
         Ok(is_seen)
+    }
+
+    /// Whether the command reaches a socket that somebody outside made after the call began, where nothing hides it.
+    fn later_socket_is_reached(&self) -> Result<bool, String> {
+        let path = self.walls.fixture.out().join("later");
+        let program = "
+import socket, sys
+print('ready', flush=True)
+sys.stdin.readline()
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
+        let mut command = self.command(&["/usr/bin/python3", "-c", program, &text(&path)]);
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+        let mut child = started.map_err(|e| e.to_string())?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(|e| e.to_string())?;
+        }
+        let listener = std::os::unix::net::UnixListener::bind(&path).map_err(|e| e.to_string())?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).map_err(|e| e.to_string())?;
+        drop(child.stdin.take());
+        let status = wait_within(&mut child, LIMIT).map_err(|e| e.to_string())?;
+        drop(listener);
+        expect(line == "ready\n", "the command did not begin")?;
+        Ok(status.success())
     }
 
     /// Whether the terminal that the call was given has another size afterwards.
