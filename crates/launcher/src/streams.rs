@@ -47,18 +47,13 @@ fn kind(number: i32) -> Result<(Kind, sys::Stat, usize), Failure> {
     Ok((kind, stat, flags))
 }
 
-/// Keeps a stream for copying. A FIFO is opened anew so that reading never waits: the command can take away what `poll` saw,
-/// by opening the FIFO itself.
-fn keep_stream(number: i32, stat: &sys::Stat) -> Result<i32, Errno> {
-    if number == 0 && stat.is(g::S_IFIFO) {
-        return sys::open(sys::CWD, c"/proc/self/fd/0", g::O_RDONLY | g::O_NONBLOCK, 0);
-    }
-    sys::fcntl(number, g::F_DUPFD_CLOEXEC, 3).map(|fd| fd as i32)
-}
-
 /// Standard input from a file: file to pipe.
 struct Input {
+    /// What is waited for.
     file: i32,
+    /// What is read from. Of a FIFO it is another opening that never waits, because the command can take away what `poll`
+    /// saw, by opening the FIFO itself; and the end of writing shows at the first opening only.
+    reader: i32,
     /// The end that we write to; -1 once the file has ended.
     write_end: i32,
     /// Kept to see, at the end, what nobody has read.
@@ -103,12 +98,18 @@ impl Pumps {
                 continue;
             }
             let (read_end, write_end) = sys::pipe().or_fail("stdio", "cannot make a pipe for a standard stream")?;
-            let file = keep_stream(number, &stat).or_fail("stdio", "cannot keep a standard stream")?;
+            let file =
+                sys::fcntl(number, g::F_DUPFD_CLOEXEC, 3).or_fail("stdio", "cannot keep a standard stream")? as i32;
             if number == 0 {
                 // The pipe may be full; waiting for room is poll's work.
                 sys::fcntl(write_end, g::F_SETFL, g::O_NONBLOCK as usize)
                     .or_fail("stdio", "cannot prepare a standard stream")?;
-                pumps.input = Some(Input { file, write_end, read_end, pending: 0..0 });
+                let mut reader = file;
+                if stat.is(g::S_IFIFO) {
+                    reader = sys::open(sys::CWD, c"/proc/self/fd/0", g::O_RDONLY | g::O_NONBLOCK, 0)
+                        .or_fail("stdio", "cannot open the FIFO on standard input again")?;
+                }
+                pumps.input = Some(Input { file, reader, write_end, read_end, pending: 0..0 });
                 pumps.inside[0] = Some(read_end);
             } else {
                 output = Some((stat, flags));
@@ -202,7 +203,7 @@ struct Ended;
 impl Input {
     fn step(&mut self, buffer: &mut [u8]) -> Result<(), Ended> {
         if self.pending.is_empty() {
-            match sys::read(self.file, buffer) {
+            match sys::read(self.reader, buffer) {
                 Ok(0) => return Err(Ended),
                 Ok(count) => self.pending = 0..count,
                 Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
