@@ -69,7 +69,7 @@ fn act(command: &Command) -> u8 {
 }
 
 fn with_provider(json: bool, task: impl FnOnce(&LocalProvider, &Surroundings) -> u8) -> u8 {
-    match LocalProvider::new(ProviderConfig::default()) {
+    match LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() }) {
         Ok(provider) => task(&provider, &Surroundings::look()),
         Err(error) => {
             voice::complain(&error, Form::of(json));

@@ -30,6 +30,9 @@ pub struct ProviderConfig {
     pub custom_runner: Option<CustomRunner>,
     /// How long one probe may take; more than zero. The default is 5 s.
     pub probe_timeout: Duration,
+    /// Whether what a probe found is kept for the next process, in the runtime directory: for programs that run one
+    /// command and exit. It counts for an hour, while kernel, user, settings and programs are the same.
+    pub keep_verdicts: bool,
     /// Where our own files live; without it, a directory of this user that no command can write.
     pub runtime_dir: Option<PathBuf>,
     /// Where bubblewrap is looked for; absolute paths, the first that exists counts.
@@ -43,6 +46,7 @@ impl Default for ProviderConfig {
             chain: None,
             custom_runner: None,
             probe_timeout: Duration::from_secs(5),
+            keep_verdicts: false,
             runtime_dir: None,
             bwrap_candidates: ["/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap"].map(PathBuf::from).into(),
         }

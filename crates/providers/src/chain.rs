@@ -73,6 +73,21 @@ impl Host {
         Ok(path)
     }
 
+    /// The programs that a mechanism's verdict depends on.
+    pub(crate) fn programs(&self, backend: Backend) -> Vec<&Path> {
+        let mut programs: Vec<&Path> = self.launcher.iter().map(PathBuf::as_path).collect();
+        match backend {
+            Backend::Bwrap => {
+                programs.extend(self.bwrap_candidates.iter().filter(|path| path.exists()).map(PathBuf::as_path))
+            }
+            Backend::Custom => {
+                programs.extend(self.custom.iter().flat_map(|(runner, _)| runner.argv.first()).map(Path::new))
+            }
+            Backend::Namespace | Backend::Landlock | Backend::Unconfined => {}
+        }
+        programs
+    }
+
     pub(crate) fn dialect(&self, backend: Backend) -> Dialect {
         match (backend, &self.custom) {
             (Backend::Bwrap, _) => dialect::bwrap_with_launcher(),

@@ -54,6 +54,7 @@ mod runtime_dir;
 mod sockets;
 mod status;
 mod unconfined;
+mod verdict_file;
 
 pub use backend::{Backend, UnknownBackend};
 pub use call::{

@@ -15,6 +15,7 @@ use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
 use crate::run::{Family, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
+use crate::verdict_file::VerdictFiles;
 use crate::{environment, launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, sockets, unconfined};
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
@@ -41,6 +42,7 @@ pub struct LocalProvider {
     configured_runtime: Option<PathBuf>,
     runtime: Mutex<Option<Arc<RuntimeDir>>>,
     verdicts: Verdicts,
+    keep_verdicts: bool,
     hard_links: HardLinkCache,
 }
 
@@ -110,6 +112,7 @@ impl LocalProvider {
             configured_runtime: config.runtime_dir,
             runtime: Mutex::default(),
             verdicts: Verdicts::default(),
+            keep_verdicts: config.keep_verdicts,
             hard_links: HardLinkCache::default(),
         })
     }
@@ -251,7 +254,7 @@ impl LocalProvider {
             }
             looks = 1;
             // What worked when it was probed does not any more.
-            self.verdicts.forget(backend);
+            self.forget(backend);
             passed_over.causes.push(refusal.of(backend));
             chain.drain(..=position);
             if chain.is_empty() {
@@ -579,7 +582,30 @@ impl LocalProvider {
     }
 
     fn verdict(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
-        self.verdicts.get((backend, mode), || self.probe(backend, mode))
+        self.verdicts.get((backend, mode), || {
+            let Some(files) = self.verdict_files() else { return self.probe(backend, mode) };
+            let programs = self.host.programs(backend);
+            if let Some(usable) = files.load(backend, mode, &programs) {
+                return Ok(usable);
+            }
+            let usable = self.probe(backend, mode)?;
+            files.store(backend, mode, &programs, &usable);
+            Ok(usable)
+        })
+    }
+
+    /// Where verdicts outlive this provider, if that was asked for.
+    fn verdict_files(&self) -> Option<VerdictFiles> {
+        if !self.keep_verdicts {
+            return None;
+        }
+        VerdictFiles::below(self.runtime().ok()?.root()).ok()
+    }
+
+    /// Forgets what is known of a mechanism, here and on disk.
+    fn forget(&self, backend: Backend) {
+        self.verdicts.forget(backend);
+        self.verdict_files().iter().for_each(|files| files.forget(backend));
     }
 
     fn probe(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
@@ -629,7 +655,7 @@ impl LocalProvider {
     }
 
     fn finding(&self, backend: Backend, mode: ConfinedMode) -> Finding {
-        self.verdicts.forget(backend);
+        self.forget(backend);
         let mut facts = match backend {
             Backend::Namespace => linux_namespace::probe::facts(),
             Backend::Bwrap => linux_bwrap::probe::facts(&self.host),
