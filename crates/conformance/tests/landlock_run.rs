@@ -17,7 +17,8 @@ impl Setup {
         let bin = std::env::var_os("PINFOLD_BIN_DIR").map_or_else(beside_test, PathBuf::from);
         let launcher = bin.join("landlock-run");
         assert!(launcher.is_file(), "{} is missing: run `cargo build -p pinfold-launcher`", launcher.display());
-        let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("landlock-run-{name}-{}", std::process::id()));
+        let place = std::env::var_os("PINFOLD_TEST_BASE").map_or(env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+        let base = place.join(format!("landlock-run-{name}-{}", std::process::id()));
         fs::create_dir_all(base.join("in")).expect("a directory of our own");
         fs::create_dir_all(base.join("out")).expect("a directory of our own");
         Self { launcher, base }

@@ -13,13 +13,20 @@ pub struct Scene {
     base: TempDir,
 }
 
+/// Where scenes are laid out: `PINFOLD_TEST_BASE`, else `/var/lib`, else the target directory. Not below `/tmp`: a private temp
+/// area would hide what is to be refused.
+fn ground() -> PathBuf {
+    let named = std::env::var_os("PINFOLD_TEST_BASE").map(PathBuf::from);
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).to_path_buf();
+    let writable = |place: &PathBuf| tempfile::tempdir_in(place).is_ok();
+    let place = named.into_iter().chain(["/var/lib".into(), target]).find(writable).expect("a place for test folders");
+    place.canonicalize().unwrap()
+}
+
 impl Scene {
     pub fn new() -> Self {
         assert!(launcher().is_file(), "{} is missing: run cargo build first", launcher().display());
-        // Not below /tmp: a private temp area would hide what is to be refused.
-        let ground = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/cli-tests");
-        std::fs::create_dir_all(&ground).unwrap();
-        let base = tempfile::tempdir_in(ground.canonicalize().unwrap()).unwrap();
+        let base = tempfile::Builder::new().prefix("pinfold-cli-").tempdir_in(ground()).unwrap();
         for part in ["home", "workspace", "outside"] {
             std::fs::create_dir(base.path().join(part)).unwrap();
         }
