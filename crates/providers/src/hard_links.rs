@@ -71,7 +71,16 @@ fn search(roots: &[PinnedRoot], max_entries: u64, max_time: Duration) -> HardLin
                 findings.complete = false;
                 continue;
             };
-            let Ok(metadata) = entry.metadata() else { continue };
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                // Gone since it was listed.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                // What we cannot examine may have names elsewhere.
+                Err(_) => {
+                    findings.complete = false;
+                    continue;
+                }
+            };
             if metadata.is_dir() {
                 open.push(path);
             } else if metadata.nlink() > 1 && !metadata.is_symlink() {
@@ -122,6 +131,25 @@ mod tests {
         }
         let root = [pin_physical(&base.path().canonicalize().unwrap()).unwrap()];
         assert!(!search(&root, 5, LONG).complete);
+        assert!(search(&root, 10, LONG).complete);
+    }
+
+    #[test]
+    fn what_cannot_be_examined_makes_the_search_incomplete() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let base = tempfile::tempdir().unwrap();
+        let inner = base.path().join("d");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(inner.join("alias"), "").unwrap();
+        let root = [pin_physical(&base.path().canonicalize().unwrap()).unwrap()];
+        let mode = |mode| std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(mode)).unwrap();
+        // Listed but not examined, then not even listed; root may do both.
+        let all = rustix::process::geteuid().is_root();
+        for closed in [0o444, 0] {
+            mode(closed);
+            assert_eq!(search(&root, 10, LONG).complete, all, "{closed:o}");
+        }
+        mode(0o755);
         assert!(search(&root, 10, LONG).complete);
     }
 
