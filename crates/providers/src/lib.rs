@@ -25,6 +25,7 @@
 //! | `sockets` | sockets that lead to processes outside |
 //! | `environment` | variables without credentials |
 //! | `hard_links` | files below a root that have names elsewhere |
+//! | `mounts` | mounts below a root, and mounts that the host shares |
 //! | `linux_namespace` … | one folder per mechanism: `probe`, `plan`, `start` where it differs, `golden/` |
 
 #![forbid(unsafe_code)]
@@ -46,6 +47,7 @@ mod launcher;
 mod linux_bwrap;
 mod linux_landlock;
 mod linux_namespace;
+mod mounts;
 mod outcome;
 mod plan;
 mod roots;

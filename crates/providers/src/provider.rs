@@ -10,6 +10,7 @@ use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapp
 use crate::closed::{self, Closed, Denied};
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
+use crate::mounts::Mounts;
 use crate::outcome::{Attempted, interpret};
 use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
@@ -53,6 +54,7 @@ struct Call<'a> {
     roots: Roots,
     denied: Denied,
     findings: HardLinkFindings,
+    mounts: Mounts,
     /// Whether the command is started here, and not by the caller.
     ours: bool,
     terminal: bool,
@@ -339,6 +341,7 @@ impl LocalProvider {
         roots::resolve(policy, &control)?;
         control.runtime_dir = Some(self.runtime()?.root().to_owned());
         let mut roots = roots::resolve(policy, &control)?;
+        let mounts = Mounts::look(&roots.writable, &roots.workspace.path)?;
         if let Some(cwd) = &options.cwd {
             if !cwd.is_absolute() {
                 let detail = format!("working directory {} is not an absolute path", quote(cwd));
@@ -363,6 +366,7 @@ impl LocalProvider {
             roots,
             denied,
             findings,
+            mounts,
             ours,
             terminal: true,
             environment: Vec::new(),
@@ -532,6 +536,9 @@ impl LocalProvider {
         passed_over: &[BackendRefusal],
     ) -> EnforcementReport {
         let mut statement = chain::state(backend, usable, request);
+        if request.writes() {
+            statement.guarantees.extend(call.mounts.state(false));
+        }
         if request.writes() && !(call.findings.scanned && call.findings.complete) {
             let note = if call.findings.scanned {
                 "The search for hard links to files outside did not reach its end."
@@ -688,8 +695,10 @@ impl LocalProvider {
         let policy = SandboxPolicy::new(mode, &workspace.path);
         let options = CallOptions::default();
         let writable = if mode == ConfinedMode::WorkspaceWrite { vec![workspace.clone()] } else { Vec::new() };
+        let mounts = Mounts::look(&writable, &workspace.path).ok()?;
         let call = Call {
             policy: &policy,
+            mounts,
             options: &options,
             findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
             roots: Roots { workspace, writable, between: Vec::new() },

@@ -760,3 +760,38 @@ fn a_runner_that_fails_at_run_time_is_passed_over() {
         assert!(report.facts().notes.iter().any(|note| note.contains("custom_runner was passed over")), "{report:?}");
     }
 }
+
+#[test]
+fn a_mount_below_a_root_is_reported_and_a_kernel_one_refused() {
+    let world = World::new();
+    std::fs::create_dir_all(world.path("ws/m")).unwrap();
+    // Root mounts here; another user in a namespace would need the provider inside it.
+    let mount = |from: &Path| {
+        let done = Command::new("mount").arg("--bind").arg(from).arg(world.path("ws/m")).output();
+        done.is_ok_and(|output| output.status.success())
+    };
+    if !mount(&world.path("out")) {
+        return;
+    }
+    let results = CONFINED.map(|backend| world.run(backend, SandboxMode::WorkspaceWrite, "true"));
+    let unmount = || Command::new("umount").arg(world.path("ws/m")).status().unwrap();
+    unmount();
+    for result in results {
+        let report = result.outcome.report().unwrap();
+        for guarantee in [Guarantee::WriteContent, Guarantee::WriteMetadata, Guarantee::WriteViaLinks] {
+            assert_ne!(report.strength(guarantee), Strength::Enforced, "{} {guarantee}", report.backend());
+        }
+        assert_eq!(report.enforcement(), Some(Enforcement::Partial));
+        assert!(report.lookup(Guarantee::WriteContent).unwrap().notes.iter().any(|note| note.contains("ws/m")));
+    }
+    assert!(mount(Path::new("/proc/sys/kernel")));
+    let policy = world.policy(SandboxMode::WorkspaceWrite);
+    let results = CONFINED
+        .map(|backend| world.provider.run(&shell("true"), &policy, &world.on(backend), &capture(), &Cancel::new()));
+    unmount();
+    for result in results {
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidRoot);
+        assert!(error.to_string().contains("kernel file system"), "{error}");
+    }
+}
