@@ -27,7 +27,7 @@ use pinfold_policy::{
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -297,7 +297,7 @@ impl LocalProvider {
         let call = self.resolve(&question.policy, &options, 1, false)?;
         let (mut causes, mut limit) = (Vec::new(), None);
         for backend in self.candidates(&options)? {
-            match self.verdict(backend, question.policy.mode) {
+            match self.verdict(backend, question.policy.mode, &call.roots.writable) {
                 Ok(usable) => match self.request(&call, backend, &usable) {
                     Ok(request) => return Ok(explain::answer(question, backend, &request)),
                     Err(error) => drop(limit.get_or_insert(error)),
@@ -415,7 +415,7 @@ impl LocalProvider {
             if cancel.is_cancelled() {
                 return Err(SandboxError::Cancelled);
             }
-            let usable = match self.verdict(backend, call.policy.mode) {
+            let usable = match self.verdict(backend, call.policy.mode, &call.roots.writable) {
                 Ok(usable) => usable,
                 Err(refusal) => {
                     passed_over.causes.push(refusal.of(backend));
@@ -537,7 +537,10 @@ impl LocalProvider {
     ) -> EnforcementReport {
         let mut statement = chain::state(backend, usable, request);
         if request.writes() {
-            statement.guarantees.extend(call.mounts.state(false));
+            statement.guarantees.extend(call.mounts.state(backend == Backend::Bwrap));
+            if backend == Backend::Bwrap {
+                statement.guarantees.extend(linux_bwrap::start::own_devices(call.terminal));
+            }
         }
         if request.writes() && !(call.findings.scanned && call.findings.complete) {
             let note = if call.findings.scanned {
@@ -588,14 +591,14 @@ impl LocalProvider {
         Ok(Arc::clone(known.insert(Arc::new(opened))))
     }
 
-    fn verdict(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
+    fn verdict(&self, backend: Backend, mode: ConfinedMode, writable: &[PinnedRoot]) -> Result<Usable, Refusal> {
         self.verdicts.get((backend, mode), || {
-            let Some(files) = self.verdict_files() else { return self.probe(backend, mode) };
+            let Some(files) = self.verdict_files() else { return self.probe(backend, mode, writable) };
             let programs = self.host.programs(backend);
             if let Some(usable) = files.load(backend, mode, &programs) {
                 return Ok(usable);
             }
-            let usable = self.probe(backend, mode)?;
+            let usable = self.probe(backend, mode, writable)?;
             files.store(backend, mode, &programs, &usable);
             Ok(usable)
         })
@@ -615,7 +618,7 @@ impl LocalProvider {
         self.verdict_files().iter().for_each(|files| files.forget(backend));
     }
 
-    fn probe(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
+    fn probe(&self, backend: Backend, mode: ConfinedMode, writable: &[PinnedRoot]) -> Result<Usable, Refusal> {
         let deadline = Instant::now() + self.host.probe_timeout;
         let runtime = self.runtime().map_err(|error| chain::refusal_of(&error))?;
         let failed = |error: std::io::Error| Refusal::new(format!("cannot prepare a probe: {error}"), "");
@@ -623,7 +626,7 @@ impl LocalProvider {
             self.host.shared_temps.iter().any(|temp| path.starts_with(temp)) || path.starts_with("/dev/shm")
         };
         let (directory, uncovered) = if covered(runtime.root()) {
-            match canary_place().filter(|place| !covered(place)) {
+            match canary_place(writable).filter(|place| !covered(place)) {
                 Some(place) => (tempfile::Builder::new().prefix("canary-").tempdir_in(place).map_err(failed)?, true),
                 None => (runtime.call_directory().map_err(failed)?, false),
             }
@@ -672,7 +675,7 @@ impl LocalProvider {
         if let Ok(launcher) = &self.host.launcher {
             facts.insert("launcher".to_owned(), pinfold_policy::quote::readable(launcher));
         }
-        let (usable, refusal) = match self.verdict(backend, mode) {
+        let (usable, refusal) = match self.verdict(backend, mode, &[]) {
             Ok(usable) => (Some(usable), None),
             Err(refusal) => (None, Some(refusal)),
         };
@@ -834,13 +837,37 @@ fn elapsed(begun: Instant) -> u64 {
 }
 
 /// Where a canary is laid out when the runtime directory is below a shared temp directory.
-fn canary_place() -> Option<PathBuf> {
-    let home = PathBuf::from(std::env::var_os("HOME")?);
+fn canary_place(roots: &[PinnedRoot]) -> Option<PathBuf> {
+    canary_place_in(Path::new(&std::env::var_os("HOME")?), roots)
+}
+
+/// SECURITY: a command that can write here, or that could when an earlier call was its own, decides what a probe sees,
+/// and where it makes its directories.
+fn canary_place_in(home: &Path, roots: &[PinnedRoot]) -> Option<PathBuf> {
     let place = home.join(".local/state/pinfold");
-    if !home.is_absolute() || std::fs::create_dir_all(&place).is_err() {
+    // Not where a link leads, and not `/nonexistent`.
+    if home.canonicalize().ok()? != home
+        || roots.iter().any(|root| place.starts_with(&root.path) || root.path.starts_with(&place))
+    {
         return None;
     }
-    place.canonicalize().ok()
+    // Level by level, so that nothing is made behind a link.
+    let user = rustix::process::geteuid().as_raw();
+    let mut directory = home.to_owned();
+    for name in ["", ".local", "state", "pinfold"] {
+        if !name.is_empty() {
+            directory.push(name);
+            match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return None,
+                _ => {}
+            }
+        }
+        let metadata = std::fs::symlink_metadata(&directory).ok()?;
+        if !metadata.is_dir() || metadata.uid() != user || metadata.mode() & 0o022 != 0 {
+            return None;
+        }
+    }
+    (place.canonicalize().ok()? == place).then_some(place)
 }
 
 fn pin_temp(path: &Path) -> std::io::Result<PinnedRoot> {
@@ -871,7 +898,55 @@ fn prepare_status_file(path: &Path, writable: &[PinnedRoot]) -> Result<(), Sandb
         .open(path)
         .map_err(|error| failed(format!("cannot open status file {place}: {error}")))?;
     match file.metadata() {
+        Ok(metadata) if metadata.is_file() && metadata.nlink() > 1 => {
+            Err(failed(format!("status file {place} has another name")))
+        }
         Ok(metadata) if metadata.is_file() => Ok(()),
         _ => Err(failed(format!("status file {place} is not a regular file"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn a_canary_is_laid_out_only_where_no_command_had_a_hand() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        let (home, out) = (base.join("home"), base.join("out"));
+        let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
+        make(&home);
+        make(&out);
+        let place = home.join(".local/state/pinfold");
+        let outside = [pin_physical(&out).unwrap()];
+        let inside = [pin_physical(&home).unwrap()];
+        assert_eq!(canary_place_in(&home, &inside), None);
+        assert!(!home.join(".local").exists());
+        assert_eq!(canary_place_in(&home, &outside), Some(place.clone()));
+        make(&place.join("deep"));
+        assert_eq!(canary_place_in(&home, &[pin_physical(&place.join("deep")).unwrap()]), None);
+        for mode in [0o720, 0o702] {
+            std::fs::set_permissions(home.join(".local"), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(canary_place_in(&home, &outside), None);
+        }
+        std::fs::remove_dir_all(home.join(".local")).unwrap();
+        make(&home.join(".local"));
+        symlink(&out, home.join(".local/state")).unwrap();
+        assert_eq!(canary_place_in(&home, &outside), None);
+        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
+        symlink(&home, base.join("link")).unwrap();
+        assert_eq!(canary_place_in(&base.join("link"), &[]), None);
+        assert_eq!(canary_place_in(Path::new("relative"), &[]), None);
+    }
+
+    #[test]
+    fn a_status_file_has_one_name() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("status");
+        assert_eq!(prepare_status_file(&path, &[]), Ok(()));
+        std::fs::hard_link(&path, base.path().join("other")).unwrap();
+        assert!(prepare_status_file(&path, &[]).unwrap_err().to_string().contains("another name"));
     }
 }

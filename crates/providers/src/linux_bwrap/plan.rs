@@ -1,7 +1,7 @@
 //! Bubblewrap's arguments, the words for the launcher inside, and what both promise.
 
 use crate::launcher::push;
-use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, StatusTo};
 use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -139,6 +139,11 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         .note(G::ControlPlane, CONTROL_PLANE);
     if !features.disable_userns {
         lines.note(G::Privilege, "Bubblewrap could not disable nested user namespaces; the call filter refuses them.");
+    }
+    if matches!(request.status, StatusTo::File(_)) && request.writes() {
+        let note =
+            "The status file's content cannot be forged unseen, but its mode and times can be changed from inside.";
+        lines.partial(G::ControlPlane, BOTH, note).partial(G::WriteMetadata, &[Layer::Bubblewrap], note);
     }
     let mut notes = Vec::new();
     let covered = request.covered();
