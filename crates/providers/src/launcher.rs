@@ -6,7 +6,8 @@
 //! Whose hands it may come from: root, us (the effective user), and the owner of our own executable, who could have
 //! replaced us as well; a container that runs as root in a checkout of another user needs the last. These may let
 //! a group write (user-private groups with umask 002, `/usr/local` of group `staff`); what *everybody* can write is
-//! refused, but for directories with the sticky bit. Whether it lies below a writable root is asked in `roots`.
+//! refused, but for directories with the sticky bit. Inside a user namespace, an owner that is not mapped is somebody
+//! outside whom nobody inside can be; that is as good as root. Whether it lies below a writable root is asked in `roots`.
 
 use pinfold_policy::quote::quote;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +74,7 @@ pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
     let ours = std::fs::metadata("/proc/self/exe").map(|metadata| metadata.uid());
     let trusted = [Some(0), Some(rustix::process::geteuid().as_raw()), ours.ok()];
     let owned = |path: &Path, metadata: &Metadata| {
-        if trusted.contains(&Some(metadata.uid())) {
+        if trusted.contains(&Some(metadata.uid())) || outside_our_namespace(metadata.uid()) {
             return Ok(());
         }
         Err(format!("{what} cannot be trusted: {} belongs to user {}", quote(path), metadata.uid()))
@@ -95,6 +96,25 @@ pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
         }
     }
     Ok(metadata)
+}
+
+/// Whether a user id stands for everybody who is not mapped into our user namespace.
+fn outside_our_namespace(user: u32) -> bool {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let overflow = read("/proc/sys/kernel/overflowuid").and_then(|text| text.trim().parse().ok()).unwrap_or(65534);
+    user == overflow && read("/proc/self/uid_map").is_some_and(|map| !is_mapped(&map, user))
+}
+
+/// Whether a table of ids (`inside outside count`, user_namespaces(7)) holds one; a table that makes no sense holds all.
+fn is_mapped(map: &str, user: u32) -> bool {
+    let holds = |line: &str| {
+        let numbers: Option<Vec<u64>> = line.split_whitespace().map(|number| number.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some([inside, _, count]) => (*inside..inside.saturating_add(*count)).contains(&u64::from(user)),
+            _ => true,
+        }
+    };
+    map.trim().is_empty() || map.lines().any(holds)
 }
 
 /// What an ELF file is for: class, byte order and machine.
@@ -187,6 +207,15 @@ mod tests {
         if std::os::unix::fs::chown(&path, Some(ours + 4321), None).is_ok() {
             assert!(verify(&path).unwrap_err().contains("belongs to user"));
         }
+    }
+
+    #[test]
+    fn only_an_id_that_is_not_mapped_stands_for_somebody_outside() {
+        assert!(is_mapped("         0          0 4294967295\n", 65534));
+        assert!(!is_mapped("      1000       1000          1\n", 65534));
+        assert!(is_mapped("0 1000 1\n1 100000 65535\n", 65534) && !is_mapped("0 1000 1\n1 100000 65533\n", 65534));
+        assert!(is_mapped("", 65534) && is_mapped("x y z", 65534));
+        assert!(!outside_our_namespace(1));
     }
 
     #[test]
