@@ -6,6 +6,7 @@ use pinfold_policy::quote::quote;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// A prepared place for one report; dropped unwritten, it leaves nothing behind.
@@ -54,8 +55,7 @@ impl ReportFile {
                 return Err(refuse("is a directory".to_owned()));
             }
             if !found.is_file() {
-                let stream = OpenOptions::new().write(true).open(path);
-                let stream = stream.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+                let stream = open_stream(path).map_err(|error| refuse(format!("cannot be opened: {error}")))?;
                 return Ok(Self { place: Place::Stream(stream), shown: path.to_owned() });
             }
         }
@@ -102,6 +102,15 @@ impl ReportFile {
         };
         outcome.map_err(|error| format!("the report could not be written to {}: {error}", quote(&self.shown)))
     }
+}
+
+/// Opens what is no regular file. A pipe that nobody reads would keep us waiting before anything is started.
+fn open_stream(path: &Path) -> std::io::Result<File> {
+    let waits_not = rustix::fs::OFlags::NONBLOCK;
+    let stream = OpenOptions::new().write(true).custom_flags(waits_not.bits() as i32).open(path)?;
+    // A report longer than the pipe must still be written whole.
+    rustix::fs::fcntl_setfl(&stream, rustix::fs::fcntl_getfl(&stream)? - waits_not)?;
+    Ok(stream)
 }
 
 /// Returns the physical directory and the name of a file that exists or is to be made.
@@ -162,6 +171,21 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(workspace.join("deep/r.json")).unwrap(), "old");
         assert!(ReportFile::prepare(&place.path().join("w.json"), &[&workspace]).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_refused_and_one_that_is_read_is_written() {
+        let place = tempfile::tempdir().unwrap();
+        let pipe = place.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let error = ReportFile::prepare(&pipe, &[]).unwrap_err().to_string();
+        assert!(error.contains("cannot be opened"), "{error}");
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut reader = OpenOptions::new().read(true).custom_flags(flags).open(&pipe).unwrap();
+        ReportFile::prepare(&pipe, &[]).unwrap().write("{}").unwrap();
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        assert_eq!(text, "{}\n");
     }
 
     #[test]

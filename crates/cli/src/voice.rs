@@ -35,7 +35,30 @@ pub(crate) fn say_json(value: &impl Serialize) {
 
 /// Renders an object as one line; every type that is printed has a JSON form.
 pub(crate) fn one_line(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"message\":{:?}}}", error.to_string()))
+    let line = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"message\":{:?}}}", error.to_string()));
+    plain(line)
+}
+
+/// Escapes what a terminal obeys or a reader cannot see; in JSON such characters stand only in strings.
+///
+/// SECURITY: part of the line may be the command's own words.
+fn plain(line: String) -> String {
+    let unsafe_to_show = |character: char| {
+        matches!(character, '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+    };
+    if !line.contains(unsafe_to_show) {
+        return line;
+    }
+    let mut escaped = String::with_capacity(line.len() + 16);
+    for character in line.chars() {
+        if unsafe_to_show(character) {
+            escaped.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
 }
 
 /// Prints on standard output.
@@ -152,6 +175,16 @@ pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_escaped_in_json() {
+        let text = "a\u{1b}[2J \u{9b}2J \u{7f} \u{202e}x\u{2066} \u{2028} ä \u{1f600} \\u202e";
+        let line = one_line(&[text]);
+        let shown = line.chars().all(|character| !character.is_control());
+        assert!(shown && !line.contains(['\u{202e}', '\u{2066}', '\u{2028}']), "{line:?}");
+        assert!(line.contains("\\u009b2J \\u007f \\u202ex\\u2066") && line.contains('ä'), "{line}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&line).unwrap(), [text]);
+    }
     use std::process::Command;
 
     #[test]
