@@ -253,6 +253,12 @@ pub(crate) struct Confine {
     /// docs/launcher.md describes its lines.
     #[arg(verbatim_doc_comment, long, value_name = "FILE")]
     pub(crate) status_file: Option<OsString>,
+    /// Let the launcher become the command where the backend allows it (Landlock alone)
+    ///
+    /// One process less, but what the command leaves behind lives on: for callers that end
+    /// descendants themselves.
+    #[arg(verbatim_doc_comment, long, hide = true)]
+    pub(crate) unsupervised: bool,
     /// Print errors as JSON too (the object itself always is)
     #[arg(long)]
     pub(crate) json: bool,

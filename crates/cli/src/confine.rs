@@ -34,6 +34,7 @@ fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) 
     })?;
     let status_file = arguments.status_file.as_ref();
     let call = CallOptions {
+        unsupervised: arguments.unsupervised,
         status_file: status_file.map(|file| around.absolute("--status-file", Path::new(file))).transpose()?,
         ..call
     };

@@ -95,6 +95,10 @@ pub struct CallOptions {
     /// Where the launcher reports, for callers that start the command themselves; absolute, and not below a
     /// writable root. It is created if it does not exist.
     pub status_file: Option<PathBuf>,
+    /// For callers that start the command themselves: where the mechanism does not need the launcher beside the command
+    /// (Landlock alone), it becomes the command, and what the command leaves behind lives on. Cheaper by one process, for
+    /// callers that end descendants themselves.
+    pub unsupervised: bool,
     /// The search for hard links.
     pub hard_links: HardLinkScan,
     /// What is closed beyond the mode. A mechanism that cannot hold one of them is not used.

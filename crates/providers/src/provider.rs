@@ -486,7 +486,11 @@ impl LocalProvider {
         let mut cwd = call.options.cwd.clone();
         if cwd.is_none() && call.ours && matches!(backend, Backend::Bwrap | Backend::Custom) {
             // Left alone, bubblewrap goes elsewhere when the directory does not exist inside.
-            cwd = std::env::current_dir().ok();
+            let failed = |error: std::io::Error| SandboxError::PreparationFailed {
+                backend: backend.provider_name().to_owned(),
+                detail: format!("the working directory cannot be named: {error}"),
+            };
+            cwd = Some(std::env::current_dir().map_err(failed)?);
         }
         let has_mounts = matches!(backend, Backend::Namespace | Backend::Bwrap);
         let mut request = Request {
@@ -502,7 +506,7 @@ impl LocalProvider {
                 Some(path) if !call.ours => StatusTo::File(path.clone()),
                 _ => StatusTo::Nowhere,
             },
-            supervise: call.ours,
+            supervise: call.ours || !call.options.unsupervised,
             terminal: call.terminal,
             set: Vec::new(),
         };

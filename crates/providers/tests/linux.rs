@@ -796,3 +796,46 @@ fn a_mount_below_a_root_is_reported_and_a_kernel_one_refused() {
         assert!(error.to_string().contains("kernel file system"), "{error}");
     }
 }
+
+#[test]
+fn a_wrapped_argv_is_supervised_unless_the_caller_does_it() {
+    let world = World::new();
+    let wrapped = |unsupervised| {
+        let options = CallOptions { unsupervised, ..world.on(Backend::Landlock) };
+        let policy = world.confined_policy(ConfinedMode::WorkspaceWrite);
+        world.provider.confine(&shell("true"), &policy, &options, &Cancel::new()).unwrap()
+    };
+    for unsupervised in [false, true] {
+        let confinement = wrapped(unsupervised);
+        let supervises = confinement.confined.argv.iter().any(|word| word == "--supervise");
+        assert_eq!(supervises, !unsupervised);
+        let expected = if unsupervised { Strength::None } else { Strength::Partial };
+        assert_eq!(confinement.report.strength(Guarantee::Descendants), expected);
+    }
+}
+
+#[test]
+fn a_working_directory_that_is_gone_is_refused_by_bubblewrap_too() {
+    // The working directory belongs to the whole process: another process asks.
+    let world = World::new();
+    let gone = world.path("gone");
+    std::fs::create_dir(&gone).unwrap();
+    if std::env::var_os("PINFOLD_TEST_GONE").is_none() {
+        let test = "a_working_directory_that_is_gone_is_refused_by_bubblewrap_too";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env("PINFOLD_TEST_GONE", "1")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stdout));
+        return;
+    }
+    std::env::set_current_dir(&gone).unwrap();
+    std::fs::remove_dir(&gone).unwrap();
+    for backend in [Backend::Namespace, Backend::Bwrap] {
+        let options = CallOptions { backend: Some(backend), ..CallOptions::default() };
+        let policy = world.policy(SandboxMode::ReadOnly);
+        let result = world.provider.run(&words(&["true"]), &policy, &options, &capture(), &Cancel::new());
+        assert!(!result.is_ok_and(|result| result.outcome.ran()), "{backend}");
+    }
+}

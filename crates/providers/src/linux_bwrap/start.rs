@@ -31,7 +31,7 @@ const NODES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", 
 pub(crate) fn own_devices(terminal: bool) -> Option<GuaranteeReport> {
     let user = rustix::process::geteuid().as_raw();
     let owned = |path: &&str| user == 0 || std::fs::metadata(path).is_ok_and(|metadata| metadata.uid() == user);
-    let note = if NODES.iter().any(|path| owned(&path)) {
+    let note = if NODES.iter().any(owned) {
         "Modes, owners and times of the host's device nodes in /dev that belong to this user can be changed."
     } else if terminal {
         "Mode and times of a terminal that is passed on as a standard stream can be changed."

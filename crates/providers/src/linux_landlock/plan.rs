@@ -57,7 +57,9 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else {
         lines.partial(G::KernelInterfaces, &kernel, "Landlock before ABI 5 does not govern ioctls of devices.");
     }
-    lines.none(G::ProcessVisibility, "Processes outside are visible through /proc.");
+    let note = "Processes outside are visible through /proc. System V shared memory, semaphores and message queues of other \
+                processes of the user can be used.";
+    lines.none(G::ProcessVisibility, note);
     if abi >= 6 {
         lines.checked(G::SignalsOut, LANDLOCK);
     } else {
@@ -117,8 +119,9 @@ mod tests {
         check("linux_landlock/golden/read-only.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::WorkspaceWrite);
         request.temp = Some(golden::root("/run/pinfold/t", 21));
+        request.supervise = true;
         check("linux_landlock/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
-        request.landlock_abi = 1;
+        (request.landlock_abi, request.supervise) = (1, false);
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::ReadOnly);
         request.closed.network = Network::Off;
