@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::spec::{Plan, Root};
 use crate::status::Line;
+use crate::streams::TERMINAL_PLACES;
 use crate::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
 
 /// Nodes of `/dev` that the command has.
@@ -44,7 +45,7 @@ pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
 ///
 /// Descriptors of trees are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
 /// them anyway once the command runs, beside it. The command's copies are closed by its exec.
-pub(crate) fn build(plan: &Plan, terminal: Option<i32>) -> Result<(), Failure> {
+pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
     let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
     for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
         *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
@@ -77,7 +78,7 @@ pub(crate) fn build(plan: &Plan, terminal: Option<i32>) -> Result<(), Failure> {
             .map_err(|failure| failure.of(path))?;
     }
     let copies = sys::allocate_zeroed::<i32>(plan.own_copies().count()).or_fail("mount-cover", "no memory")?;
-    let void = build_devices(plan, &devices, copies, terminal)?;
+    let void = build_devices(plan, &devices, copies, terminals)?;
     // A read-only procfs has neither /proc/sys nor anything else that user id 0 could write; it shows our PID
     // namespace only. The kernel refuses it where the host's /proc is partly hidden.
     sys::mount(c"proc", c"/proc", g::MS_RDONLY | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"")
@@ -266,7 +267,7 @@ fn build_devices(
     plan: &Plan,
     devices: &[i32; DEVICES.len()],
     copies: &mut [i32],
-    terminal: Option<i32>,
+    terminals: [i32; 3],
 ) -> Result<Void, Failure> {
     let mut build = || {
         sys::mount(c"tmpfs", c"/dev", g::MS_NOSUID | g::MS_NOEXEC, c"mode=755")?;
@@ -274,9 +275,9 @@ fn build_devices(
             let place = sys::open(sys::CWD, path, g::O_CREAT | g::O_EXCL | g::O_RDONLY | g::O_NOFOLLOW, 0o444)?;
             sys::attach_tree(*tree, place)?;
         }
-        if let Some(terminal) = terminal {
-            let place = sys::open(sys::CWD, c"/dev/console", g::O_CREAT | g::O_EXCL | g::O_RDONLY, 0o444)?;
-            sys::attach_tree(terminal, place)?;
+        for (terminal, path) in terminals.iter().zip(TERMINAL_PLACES).filter(|(terminal, _)| **terminal >= 0) {
+            let place = sys::open(sys::CWD, path, g::O_CREAT | g::O_EXCL | g::O_RDONLY, 0o444)?;
+            sys::attach_tree(*terminal, place)?;
         }
         for (target, path) in DEVICE_LINKS {
             sys::make_symlink(target, path)?;

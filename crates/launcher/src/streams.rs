@@ -254,14 +254,20 @@ impl Output {
     }
 }
 
-/// Returns a terminal on a standard stream as a detached mount of its node. None, if there is none or its node cannot be
-/// found by its name.
-pub(crate) fn find_terminal() -> Result<Option<i32>, Failure> {
+/// Where the terminals of the standard streams are put inside: the first at the place that containers use.
+pub(crate) const TERMINAL_PLACES: [&CStr; 3] = [c"/dev/console", c"/dev/tty1", c"/dev/tty2"];
+
+/// Returns the terminals on the standard streams, each once, as detached mounts of their nodes. -1 where there is none, or
+/// its node cannot be found by its name.
+pub(crate) fn find_terminals() -> Result<[i32; 3], Failure> {
+    let mut trees = [-1; 3];
+    let mut seen: [Option<sys::Stat>; 3] = [None; 3];
     for number in 0..3 {
-        let stat = sys::fstat(number).or_fail("stdio", "cannot examine a standard stream")?;
-        if !stat.is_terminal() {
+        let stat = sys::fstat(number as i32).or_fail("stdio", "cannot examine a standard stream")?;
+        if !stat.is_terminal() || seen.iter().flatten().any(|other| other.same_file(&stat)) {
             continue;
         }
+        seen[number] = Some(stat);
         let mut link = *b"/proc/self/fd/0\0";
         link[14] += number as u8;
         let mut buffer = [0_u8; g::PATH_MAX as usize];
@@ -273,10 +279,10 @@ pub(crate) fn find_terminal() -> Result<Option<i32>, Failure> {
         if let Ok(tree) = tree
             && sys::fstat(tree).is_ok_and(|found| found.same_file(&stat))
         {
-            return Ok(Some(tree));
+            trees[number] = tree;
         }
     }
-    Ok(None)
+    Ok(trees)
 }
 
 /// Inside the new mount tree, ours or an outer wall's: opens the devices on standard streams anew, so that the host's nodes,
@@ -284,6 +290,7 @@ pub(crate) fn find_terminal() -> Result<Option<i32>, Failure> {
 pub(crate) fn reopen_devices() -> Result<(), Failure> {
     for number in 0..3 {
         let (kind, stat, flags) = kind(number)?;
+        let access = (flags as u32 & (g::O_ACCMODE | g::O_APPEND | g::O_NONBLOCK)) | g::O_NOCTTY;
         let path = match kind {
             Kind::Device(3) => c"/dev/null",
             Kind::Device(5) => c"/dev/zero",
@@ -293,26 +300,33 @@ pub(crate) fn reopen_devices() -> Result<(), Failure> {
             Kind::Device(_) => {
                 return Err(Failure::new("stdio", "a standard stream is a device that gives access to memory"));
             }
-            // Where the caller's terminal was put, if it was.
-            _ if stat.is_terminal() => c"/dev/console",
+            _ if stat.is_terminal() => {
+                reopen_terminal(number, &stat, access)?;
+                continue;
+            }
             _ => continue,
         };
-        let access = flags as u32 & (g::O_ACCMODE | g::O_APPEND | g::O_NONBLOCK);
-        match sys::open(sys::CWD, path, access | g::O_NOCTTY, 0) {
-            Ok(fd) if path == c"/dev/console" && !sys::fstat(fd).is_ok_and(|found| found.same_file(&stat)) => {
-                sys::close(fd);
-            }
-            Ok(fd) => {
-                sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
-                sys::close(fd);
-            }
-            // No terminal was put there, or it is another user's, passed on by a program such as su: then nobody inside can
-            // change it either.
-            Err(_) if path == c"/dev/console" => {}
-            Err(errno) => {
-                let failed: Result<(), Errno> = Err(errno);
-                failed.or_fail("stdio", "cannot open the device again:").map_err(|failure| failure.of(path))?;
-            }
+        let fd = sys::open(sys::CWD, path, access, 0)
+            .or_fail("stdio", "cannot open the device again:")
+            .map_err(|failure| failure.of(path))?;
+        sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
+        sys::close(fd);
+    }
+    Ok(())
+}
+
+/// Opens a terminal anew where it was put. If it was not put anywhere, or is another user's, passed on by a program such as
+/// su, the descriptor stays as it is; in the second case nobody inside can change the node either.
+fn reopen_terminal(number: i32, stat: &sys::Stat, access: u32) -> Result<(), Failure> {
+    for path in TERMINAL_PLACES {
+        let Ok(fd) = sys::open(sys::CWD, path, access, 0) else { continue };
+        let is_it = sys::fstat(fd).is_ok_and(|found| found.same_file(stat));
+        if is_it {
+            sys::duplicate_onto(fd, number).or_fail("stdio", "cannot install a standard stream")?;
+        }
+        sys::close(fd);
+        if is_it {
+            break;
         }
     }
     Ok(())

@@ -244,8 +244,8 @@ fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Resu
     if command.plan.network == Network::Private {
         sys::raise_loopback().or_fail("network", "cannot raise the loopback device")?;
     }
-    let terminal = streams::find_terminal()?;
-    mounts::build(&command.plan, terminal)?;
+    let terminals = streams::find_terminals()?;
+    mounts::build(&command.plan, terminals)?;
     streams::reopen_devices()
 }
 
