@@ -24,6 +24,8 @@ const FIRST_PASSED: i32 = 100;
 const MAX_STATUS_BYTES: usize = 64 << 10;
 /// How long output is still read when the process has ended but somebody holds its streams open.
 const DRAIN: Duration = Duration::from_millis(500);
+/// As much as a pipe can hold for a user (pipe(7)): more than that after the end comes from somebody else.
+const MOST_LEFT: u64 = 1 << 20;
 /// How long a launcher may take to clean up after its command was killed.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 /// How often we look whether the process has ended on kernels without pidfd_open(2).
@@ -123,15 +125,19 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
     if let Some(tell) = start.on_spawn {
         tell(child.id());
     }
-    let sink = |fd: Option<OwnedFd>, stream| Sink::new(fd, stream);
+    if matches!(output, Stream::Tee { .. }) {
+        // What the program itself has said comes first.
+        let _ = io::stdout().flush();
+    }
     let running = Running {
         pidfd: child_pid(&child).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
-        stdout: sink(child.stdout.take().map(Into::into), output)?,
-        stderr: sink(child.stderr.take().map(Into::into), error)?,
+        stdout: Sink::copied(child.stdout.take().map(Into::into), output, &io::stdout())?,
+        stderr: Sink::copied(child.stderr.take().map(Into::into), error, &io::stderr())?,
         status: Sink::new(start.status, Stream::Capture { limit: MAX_STATUS_BYTES })?,
         child,
         family: start.family,
         stopped: None,
+        hurry: false,
         next_blow: None,
         grace: start.grace,
     };
@@ -155,6 +161,10 @@ struct Sink {
     fd: Option<OwnedFd>,
     stream: Stream,
     captured: Captured,
+    /// Where it is copied to, as long as somebody takes it.
+    copy_to: Option<OwnedFd>,
+    /// What is still to be copied. Nothing more is read before that is done.
+    pending: Vec<u8>,
 }
 
 impl Sink {
@@ -163,33 +173,89 @@ impl Sink {
             // Only our end: the two ends of a pipe are separate open files.
             rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(Self { fd, stream, captured: Captured::default() })
+        Ok(Self { fd, stream, captured: Captured::default(), copy_to: None, pending: Vec::new() })
     }
 
-    /// Reads what is there; the pipe is closed at its end.
-    fn advance(&mut self, copy_to: Option<&mut dyn io::Write>) {
-        let Some(fd) = &self.fd else { return };
+    /// The same, copied on to a stream of ours.
+    fn copied(fd: Option<OwnedFd>, stream: Stream, to: &impl std::os::fd::AsFd) -> io::Result<Self> {
+        let mut sink = Self::new(fd, stream)?;
+        if matches!(stream, Stream::Tee { .. }) {
+            sink.copy_to = writable(to).ok();
+        }
+        Ok(sink)
+    }
+
+    /// Reads what is there; the pipe is closed at its end. With `hurry`, what nobody takes now is not copied.
+    fn advance(&mut self, hurry: bool) {
         let mut buffer = [0; 16 << 10];
-        let mut copy_to = copy_to.filter(|_| matches!(self.stream, Stream::Tee { .. }));
         // Bounded, so that one busy stream does not keep us from the clock.
         for _ in 0..16 {
+            self.copy(hurry);
+            let Some(fd) = self.fd.as_ref().filter(|_| self.pending.is_empty()) else { return };
             match rustix::io::read(fd, &mut buffer) {
                 Ok(count @ 1..) => {
-                    if let Some(copy_to) = copy_to.as_mut() {
-                        // Nobody may be there to read it; the command must not notice.
-                        let _ = copy_to.write_all(&buffer[..count]).and_then(|()| copy_to.flush());
+                    if self.copy_to.is_some() {
+                        self.pending.extend_from_slice(&buffer[..count]);
                     }
                     keep(&mut self.captured, &buffer[..count], self.stream);
                 }
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(rustix::io::Errno::INTR) => {}
-                Ok(0) | Err(_) => {
-                    self.fd = None;
-                    return;
-                }
+                Ok(0) | Err(_) => self.fd = None,
             }
         }
+        self.copy(hurry);
     }
+
+    /// Copies as much as can be written without waiting.
+    fn copy(&mut self, hurry: bool) {
+        let mut done = 0;
+        while done < self.pending.len() {
+            let Some(to) = &self.copy_to else { break };
+            let mut ready = [PollFd::new(to, PollFlags::OUT)];
+            match poll(&mut ready, Some(&Timespec::default())) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => break,
+                _ => {}
+            }
+            // A pipe that can be written takes this much at once (pipe(7)).
+            let chunk = &self.pending[done..self.pending.len().min(done + 4096)];
+            match rustix::io::write(to, chunk) {
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
+                // Nobody is there to read it; the command must not notice.
+                Err(_) => self.copy_to = None,
+            }
+        }
+        self.pending.drain(..done);
+        if hurry || self.copy_to.is_none() {
+            self.pending.clear();
+        }
+    }
+
+    /// What has to happen before there is more to do.
+    fn wanted(&self) -> Option<PollFd<'_>> {
+        match &self.copy_to {
+            Some(to) if !self.pending.is_empty() => Some(PollFd::new(to, PollFlags::OUT)),
+            _ => self.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)),
+        }
+    }
+}
+
+/// A stream of ours for writing without waiting where that is possible.
+///
+/// RACE: between asking whether a pipe takes more and writing, others may fill it, the command among them if it has the
+/// same pipe. Opened anew, a pipe has a flag of its own that says not to wait; a file must keep the offset it shares.
+fn writable(stream: &impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
+    let fd = stream.as_fd();
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    if kind == rustix::fs::FileType::Fifo {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        if let Ok(anew) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
+            return Ok(anew);
+        }
+    }
+    fd.try_clone_to_owned()
 }
 
 fn keep(captured: &mut Captured, bytes: &[u8], stream: Stream) {
@@ -228,6 +294,8 @@ struct Running {
     status: Sink,
     family: Family,
     stopped: Option<Stopped>,
+    /// Time is up: what nobody reads from us is not waited for.
+    hurry: bool,
     next_blow: Option<(Instant, Blow)>,
     grace: Duration,
 }
@@ -235,18 +303,28 @@ struct Running {
 impl Running {
     fn wait(mut self, mut deadline: Option<Instant>, cancel: &Cancel, woken: &OwnedFd) -> io::Result<Ended> {
         let mut exit: Option<(ExitStatus, Instant)> = None;
+        let mut said_at_exit = 0;
         loop {
             let now = Instant::now();
             if exit.is_none() {
                 exit = self.child.try_wait()?.map(|status| (status, now + DRAIN));
+                said_at_exit = self.said();
+            } else if cancel.is_cancelled() || deadline.is_some_and(|deadline| now >= deadline) {
+                self.hurry = true;
             }
-            self.stdout.advance(Some(&mut io::stdout()));
-            self.stderr.advance(Some(&mut io::stderr()));
-            self.status.advance(None);
-            if let Some((exit, until)) = exit {
+            let hurry = self.hurry;
+            [&mut self.stdout, &mut self.stderr, &mut self.status].into_iter().for_each(|sink| sink.advance(hurry));
+            let waiting = self.is_waited_for();
+            if let Some((status, until)) = &mut exit {
                 let open = [&self.stdout, &self.stderr, &self.status].iter().any(|sink| sink.fd.is_some());
-                if !open || now >= until {
-                    return Ok(self.finish(exit));
+                if waiting && self.said() - said_at_exit <= MOST_LEFT {
+                    // What is left in the pipe can only be read when what came before it has been taken.
+                    *until = now + DRAIN;
+                } else if !waiting && (!open || now >= *until) {
+                    return Ok(self.finish(*status));
+                } else if now >= *until {
+                    // Somebody else goes on writing.
+                    (self.stdout.fd, self.stderr.fd) = (None, None);
                 }
             } else {
                 if deadline.is_some_and(|deadline| now >= deadline) {
@@ -259,8 +337,8 @@ impl Running {
                 self.strike(now);
             }
             let wake = [
-                exit.map(|(_, until)| until),
-                deadline.filter(|_| exit.is_none()),
+                exit.map(|(_, until)| until).filter(|_| !waiting),
+                deadline.filter(|_| exit.is_none() || (waiting && !self.hurry)),
                 self.next_blow.map(|(when, _)| when).filter(|_| exit.is_none()),
                 self.pidfd.is_none().then(|| now + TICK).filter(|_| exit.is_none()),
             ];
@@ -268,14 +346,24 @@ impl Running {
         }
     }
 
+    /// How much has been read of both streams.
+    fn said(&self) -> u64 {
+        self.stdout.captured.total + self.stderr.captured.total
+    }
+
+    /// Whether somebody has to read from us before we can go on.
+    fn is_waited_for(&self) -> bool {
+        [&self.stdout, &self.stderr].iter().any(|sink| !sink.pending.is_empty())
+    }
+
     fn sleep(&self, until: Option<Instant>, ended: bool, woken: &OwnedFd) -> io::Result<()> {
         let mut wanted: Vec<PollFd<'_>> = Vec::with_capacity(5);
         for sink in [&self.stdout, &self.stderr, &self.status] {
-            wanted.extend(sink.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            wanted.extend(sink.wanted());
         }
         wanted.extend(self.pidfd.as_ref().filter(|_| !ended).map(|fd| PollFd::new(fd, PollFlags::IN)));
         // RACE: the switch may be thrown right now, after we looked at it: so what we have done decides, not the switch.
-        if self.stopped.is_none() && !ended {
+        if self.stopped.is_none() && (!ended || (self.is_waited_for() && !self.hurry)) {
             wanted.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
         }
         // Rounded up: waking a moment too early would make us spin.
@@ -295,7 +383,7 @@ impl Running {
         if self.stopped.is_some() {
             return;
         }
-        self.stopped = Some(why);
+        (self.stopped, self.hurry) = (Some(why), true);
         self.send(Signal::TERM);
         self.next_blow = Some((now + self.grace, Blow::Family));
     }
@@ -425,6 +513,57 @@ mod tests {
         assert_eq!(ended.stopped, Some(Stopped::TimedOut));
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.exit), Some(9));
         assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn what_nobody_reads_waits_until_there_is_no_time_left() {
+        let (reader, writer) = io::pipe().unwrap();
+        let (ours, mut theirs) = io::pipe().unwrap();
+        let mut sink = Sink::copied(Some(ours.into()), Stream::Tee { keep: 4 }, &writer).unwrap();
+        // The pipe of the test takes 64 KiB in all; the sink then stops to read.
+        let thread = std::thread::spawn(move || theirs.write_all(&[b'x'; 200_000]).map(|()| theirs));
+        let begun = Instant::now();
+        while sink.pending.is_empty() && begun.elapsed() < Duration::from_secs(10) {
+            sink.advance(false);
+        }
+        let before = sink.captured.total;
+        sink.advance(false);
+        assert!(!sink.pending.is_empty() && sink.captured.total == before && before < 200_000);
+        while sink.captured.total < 200_000 && begun.elapsed() < Duration::from_secs(10) {
+            sink.advance(true);
+        }
+        drop(thread.join().unwrap().unwrap());
+        sink.advance(true);
+        assert!(sink.fd.is_none() && sink.pending.is_empty());
+        assert_eq!(sink.captured.total, 200_000);
+        drop(reader);
+        sink.pending.push(b'x');
+        sink.copy(false);
+        assert!(sink.copy_to.is_none() && sink.pending.is_empty());
+    }
+
+    #[test]
+    fn a_slow_reader_gets_everything_in_order() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (ours, mut theirs) = io::pipe().unwrap();
+        let mut sink = Sink::copied(Some(ours.into()), Stream::Tee { keep: 4 }, &writer).unwrap();
+        drop(writer);
+        let text: Vec<u8> = (0..300_000_u32).map(|number| number.to_le_bytes()[0]).collect();
+        let expected = text.clone();
+        let thread = std::thread::spawn(move || theirs.write_all(&text));
+        let slow = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            let mut got = Vec::new();
+            io::Read::read_to_end(&mut reader, &mut got).map(|_| got)
+        });
+        while sink.fd.is_some() || !sink.pending.is_empty() {
+            sink.advance(false);
+            poll(&mut sink.wanted().into_iter().collect::<Vec<_>>(), Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))
+                .unwrap();
+        }
+        drop(sink);
+        thread.join().unwrap().unwrap();
+        assert!(slow.join().unwrap().unwrap() == expected);
     }
 
     #[test]
