@@ -65,10 +65,7 @@ impl RuntimeDir {
 
     /// Removes the private temp directory of an owner.
     pub(crate) fn remove_kept_temp(&self, owner: &str) -> io::Result<()> {
-        match std::fs::remove_dir_all(self.root.join("temp").join(owner)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_all(&self.root.join("temp").join(owner))
     }
 
     /// Writes a plan into a file that is removed when dropped.
@@ -82,9 +79,10 @@ impl RuntimeDir {
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        // What stays is swept by the next process.
-        let _ = std::fs::remove_dir_all(&self.process);
-        let _ = std::fs::remove_file(lock_path(&self.process));
+        // What stays is swept by the next process, which knows it by the lock.
+        if remove_all(&self.process).is_ok() {
+            let _ = std::fs::remove_file(lock_path(&self.process));
+        }
     }
 }
 
@@ -197,8 +195,9 @@ fn sweep(root: &Path) {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = std::fs::remove_dir_all(path.with_extension(""));
-            let _ = std::fs::remove_file(&path);
+            if remove_all(&path.with_extension("")).is_ok() {
+                let _ = std::fs::remove_file(&path);
+            }
         }
     }
     let old = |entry: &DirEntry| {
@@ -212,8 +211,87 @@ fn sweep(root: &Path) {
     // RACE: a call may take one up again just now; then it has no temp directory, and its launcher refuses to start.
     let of_no_session = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"workspace-");
     for temp in entries("temp").filter(of_no_session).filter(old) {
-        let _ = std::fs::remove_dir_all(temp.path());
+        let _ = remove_all(&temp.path());
     }
+}
+
+/// Removes a directory with all that is in it, also where a command has closed directories to their owner or nested them
+/// deeper than there are descriptors. That there is none is no error.
+fn remove_all(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) => empty_out(path).and_then(|()| std::fs::remove_dir(path)),
+        result => result,
+    }
+}
+
+/// Opens every directory of a tree to its owner and removes what is in it.
+///
+/// RACE: a process that a command left behind may put a link where a directory was: so every directory is opened from the
+/// one above it without following, and what is changed is what was opened.
+fn empty_out(path: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut names: Vec<Vec<std::ffi::CString>> = Vec::new();
+    let mut current = rustix::fs::open(path, flags, Mode::empty())?;
+    // Down into the first directory that is left, up when there is none: one descriptor however deep it is.
+    let mut identities = Vec::new();
+    let mut entered = true;
+    let mut inside = Vec::new();
+    loop {
+        let stat = rustix::fs::fstat(&current)?;
+        if std::mem::take(&mut entered) {
+            if stat.st_mode & 0o700 != 0o700 && stat.st_uid == rustix::process::geteuid().as_raw() {
+                // A descriptor of this kind takes no fchmod(2); its name below /proc is the directory itself.
+                rustix::fs::chmod(descriptor_path(&current), Mode::from_raw_mode(0o700))?;
+            }
+            names.push(without_files(&current)?);
+            identities.push((stat.st_dev, stat.st_ino));
+        }
+        match names.last_mut().and_then(Vec::pop) {
+            Some(name) => match rustix::fs::openat(&current, &name, flags, Mode::empty()) {
+                Ok(inner) => {
+                    (current, entered) = (inner, true);
+                    inside.push(name);
+                }
+                // Gone, or no directory any more.
+                Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => {}
+                Err(error) => return Err(error.into()),
+            },
+            None => {
+                names.pop();
+                identities.pop();
+                let Some(expected) = identities.last() else { return Ok(()) };
+                current = rustix::fs::openat(&current, "..", flags, Mode::empty())?;
+                let stat = rustix::fs::fstat(&current)?;
+                if (stat.st_dev, stat.st_ino) != *expected {
+                    return Err(io::Error::other("a directory was moved while it was removed"));
+                }
+                if let Some(name) = inside.pop() {
+                    rustix::fs::unlinkat(&current, &name, rustix::fs::AtFlags::REMOVEDIR)?;
+                }
+            }
+        }
+    }
+}
+
+fn descriptor_path(fd: &rustix::fd::OwnedFd) -> PathBuf {
+    use std::os::fd::AsRawFd as _;
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+}
+
+/// Removes everything else and returns the names of the directories in a directory.
+fn without_files(directory: &rustix::fd::OwnedFd) -> io::Result<Vec<std::ffi::CString>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(descriptor_path(directory))? {
+        let entry = entry?;
+        let name = std::ffi::CString::new(std::os::unix::ffi::OsStringExt::into_vec(entry.file_name()))?;
+        if entry.file_type()?.is_dir() {
+            names.push(name);
+        } else {
+            rustix::fs::unlinkat(directory, &name, rustix::fs::AtFlags::empty())?;
+        }
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
@@ -247,6 +325,62 @@ mod tests {
         let _other = RuntimeDir::open(Some(&root)).unwrap();
         assert!(!dead.exists() && !root.join("process-1-x.lock").exists());
         assert!(living.process.exists());
+    }
+
+    #[test]
+    fn what_was_closed_to_its_owner_or_lies_deep_is_removed_too() {
+        let base = tempfile::tempdir().unwrap();
+        let outside = base.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        let close = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        close(&outside, 0o500);
+        let tree = base.path().join("tree");
+        for path in ["a/b/c", "a/d", "e"] {
+            std::fs::create_dir_all(tree.join(path)).unwrap();
+            std::fs::write(tree.join(path).join("f"), "").unwrap();
+        }
+        std::os::unix::fs::symlink(&outside, tree.join("e/link")).unwrap();
+        for path in ["a/b/c", "a/b", "a/d", "a", "e"] {
+            close(&tree.join(path), 0);
+        }
+        // Root needs no help; the walk is the same.
+        empty_out(&tree).unwrap();
+        assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
+        assert_eq!(std::fs::metadata(&outside).unwrap().mode() & 0o777, 0o500);
+        std::fs::create_dir(tree.join("a")).unwrap();
+        close(&tree.join("a"), 0);
+        remove_all(&tree).unwrap();
+        assert!(!tree.exists() && outside.exists());
+        assert!(remove_all(&tree).is_ok());
+    }
+
+    #[test]
+    fn a_path_longer_than_the_kernel_takes_is_removed_too() {
+        let base = tempfile::tempdir().unwrap();
+        let tree = base.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut current = rustix::fs::open(&tree, flags, Mode::empty()).unwrap();
+        let name = "n".repeat(20);
+        for _ in 0..300 {
+            rustix::fs::mkdirat(&current, &name, Mode::from_raw_mode(0o700)).unwrap();
+            current = rustix::fs::openat(&current, &name, flags, Mode::empty()).unwrap();
+        }
+        drop(current);
+        empty_out(&tree).unwrap();
+        assert_eq!(std::fs::read_dir(&tree).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_removed_keeps_its_lock() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        let _first = RuntimeDir::open(Some(&root)).unwrap();
+        // A file where a directory is expected cannot be removed as one.
+        std::fs::write(root.join("process-1-x"), "").unwrap();
+        std::fs::write(root.join("process-1-x.lock"), "").unwrap();
+        let _second = RuntimeDir::open(Some(&root)).unwrap();
+        assert!(root.join("process-1-x.lock").exists());
     }
 
     #[test]
