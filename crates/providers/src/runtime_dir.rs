@@ -194,10 +194,10 @@ fn sweep(root: &Path) {
         }
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            if remove_all(&path.with_extension("")).is_ok() {
-                let _ = std::fs::remove_file(&path);
-            }
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+            && remove_all(&path.with_extension("")).is_ok()
+        {
+            let _ = std::fs::remove_file(&path);
         }
     }
     let old = |entry: &DirEntry| {
