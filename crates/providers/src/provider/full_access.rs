@@ -1,0 +1,72 @@
+//! Commands under `danger-full-access`, which nothing confines.
+
+use super::*;
+
+impl LocalProvider {
+    pub(super) fn run_unconfined(
+        &self,
+        start: Unconfined<'_>,
+        policy: &ExecutionPolicy,
+        call: &CallOptions,
+        run: &RunOptions,
+        cancel: &Cancel,
+    ) -> Result<RunResult, SandboxError> {
+        let Unconfined { argv, environment, scrubbed, begun, deadline } = start;
+        let name = Backend::Unconfined.provider_name().to_owned();
+        if let Some(backend) = call.backend.filter(|backend| *backend != Backend::Unconfined) {
+            let detail = "danger-full-access asks for no confinement".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail });
+        }
+        policy.validate()?;
+        let restrictions = &call.restrictions;
+        let sockets = restrictions.sockets == Sockets::Closed && call.sockets == Insistence::Required;
+        if restrictions.network != Network::Open || !restrictions.denied_reads.is_empty() || sockets {
+            let detail = "under danger-full-access no network, socket or path is closed".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
+        }
+        let mut notes = vec!["Nothing is confined: the policy says danger-full-access.".to_owned()];
+        notes.extend(scrubbed);
+        notes.extend(call.notes.iter().cloned());
+        let report = EnforcementReport::new(ReportFacts {
+            backend: name.clone(),
+            mode: policy.mode,
+            workspace_root: policy.workspace_root.clone(),
+            writable_roots: Vec::new(),
+            temp: TempView::None,
+            landlock_abi: None,
+            guarantees: unconfined::state(),
+            hard_links: HardLinkFindings::default(),
+            notes,
+        });
+        let missing = report.missing(&call.require);
+        if !missing.is_empty() {
+            return Err(SandboxError::GuaranteeUnmet { backend: name, guarantees: missing });
+        }
+        let ended = crate::run::run(Start {
+            argv,
+            environment: &environment,
+            cwd: call.cwd.clone(),
+            streams: [run.stdin, run.stdout, run.stderr],
+            passed: Vec::new(),
+            status: None,
+            family: if run.stdin == Stream::Inherit { Family::Alone } else { Family::Group },
+            deadline,
+            grace: run.grace,
+            cancel,
+            on_spawn: run.on_spawn.as_ref(),
+        });
+        let (ending, stdout, stderr) = outcome::unconfined(ended, &argv[0], run.timeout);
+        let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));
+        Ok(RunResult { outcome, stdout, stderr })
+    }
+}
+
+/// A command that nothing confines.
+pub(super) struct Unconfined<'a> {
+    pub(super) argv: &'a [OsString],
+    pub(super) environment: Vec<(OsString, OsString)>,
+    /// What is to be said of variables that were removed.
+    pub(super) scrubbed: Vec<String>,
+    pub(super) begun: Instant,
+    pub(super) deadline: Option<Instant>,
+}

@@ -1,0 +1,90 @@
+//! What a mechanism promises for one call.
+
+use super::*;
+
+impl LocalProvider {
+    pub(super) fn report(
+        &self,
+        call: &Call<'_>,
+        backend: Backend,
+        usable: &Usable,
+        request: &Request,
+        passed_over: &[BackendRefusal],
+    ) -> EnforcementReport {
+        let mut statement = chain::state(backend, usable, request);
+        if request.writes() {
+            statement.guarantees.extend(call.mounts.state(backend == Backend::Bwrap));
+            if backend == Backend::Bwrap {
+                statement.guarantees.extend(linux_bwrap::start::own_devices(call.terminal));
+            }
+        }
+        if request.writes() && !(call.findings.scanned && call.findings.complete) {
+            let note = if call.findings.scanned {
+                "The search for hard links to files outside did not reach its end."
+            } else {
+                "Nobody looked for hard links to files outside."
+            };
+            let line = GuaranteeReport::new(Guarantee::WriteViaLinks, Strength::Partial, &[], false).with_note(note);
+            statement.guarantees.push(line);
+        }
+        for cause in passed_over {
+            statement.notes.push(format!("Backend {} was passed over: {}.", cause.backend, cause.reason));
+        }
+        let restrictions = &call.options.restrictions;
+        if restrictions.sockets == Sockets::Closed && request.closed.sockets.is_none() {
+            let note = "Sockets by path were to be closed where possible; this backend cannot, so they are open.";
+            statement.notes.push(note.to_owned());
+        }
+        if restrictions.variables == Variables::Scrub && !call.ours {
+            let note = "Variables are removed by their names when the command starts; nobody looks at their values.";
+            statement.notes.push(note.to_owned());
+        }
+        statement.notes.extend(call.notes.iter().cloned());
+        statement.notes.extend(call.options.notes.iter().cloned());
+        EnforcementReport::new(ReportFacts {
+            backend: backend.provider_name().to_owned(),
+            mode: call.policy.mode.into(),
+            workspace_root: call.roots.workspace.path.clone(),
+            writable_roots: request.roots.iter().map(|root| root.path.clone()).collect(),
+            temp: statement.temp,
+            landlock_abi: Some(usable.landlock_abi).filter(|abi| *abi > 0),
+            guarantees: statement.guarantees,
+            hard_links: call.findings.clone(),
+            notes: statement.notes,
+        })
+    }
+
+    /// What a mechanism states about a call whose workspace is a directory of ours.
+    pub(super) fn canary_report(
+        &self,
+        backend: Backend,
+        mode: ConfinedMode,
+        usable: &Usable,
+    ) -> Option<EnforcementReport> {
+        let runtime = self.runtime().ok()?;
+        let directory = runtime.call_directory().ok()?;
+        let workspace = pin_physical(&directory.path().canonicalize().ok()?).ok()?;
+        let policy = SandboxPolicy::new(mode, &workspace.path);
+        let options = CallOptions::default();
+        let writable = if mode == ConfinedMode::WorkspaceWrite { vec![workspace.clone()] } else { Vec::new() };
+        let mounts = Mounts::look(&writable, &workspace.path).ok()?;
+        let call = Call {
+            policy: &policy,
+            mounts,
+            options: &options,
+            findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
+            roots: Roots { workspace, writable, between: Vec::new() },
+            denied: Denied::default(),
+            ours: true,
+            terminal: false,
+            environment: Vec::new(),
+            notes: Vec::new(),
+            command_words: 1,
+        };
+        let mut request = self.request(&call, backend, usable).ok()?;
+        if request.writes() && backend == Backend::Landlock {
+            request.temp = Some(self.temp(&call, &runtime).ok()?.0);
+        }
+        Some(self.report(&call, backend, usable, &request, &[]))
+    }
+}

@@ -1,0 +1,59 @@
+//! What a call closes beyond its mode, and whether a mechanism can.
+
+use super::*;
+
+impl LocalProvider {
+    /// Resolves denied reads, and refuses those without which no command could run.
+    pub(super) fn denied(&self, options: &CallOptions, roots: &Roots, ours: bool) -> Result<Denied, SandboxError> {
+        if options.restrictions.denied_reads.is_empty() {
+            return Ok(Denied::default());
+        }
+        let cwd = options.cwd.clone().or_else(|| std::env::current_dir().ok().filter(|_| ours));
+        let cwd = cwd.map(|cwd| closed::physical(&cwd));
+        let mut needed = vec![("the workspace", roots.workspace.path.as_path())];
+        needed.extend(cwd.as_deref().map(|cwd| ("the working directory", cwd)));
+        needed.extend(roots.writable.iter().map(|root| ("a writable root", root.path.as_path())));
+        if !roots.writable.is_empty() {
+            let temps = self.host.shared_temps.iter();
+            needed.extend(temps.map(|temp| ("a temp directory, which is private inside", temp.as_path())));
+        }
+        closed::resolve(&options.restrictions.denied_reads, &needed)
+    }
+}
+
+/// What a mechanism closes of what a call wants closed; an error names what it cannot close.
+pub(super) fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) -> Result<Closed, SandboxError> {
+    let restrictions = &call.options.restrictions;
+    let refusal =
+        |detail: String| SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail };
+    let unsupported = |detail: &str| Err(refusal(detail.to_owned()));
+    let has_mounts = matches!(backend, Backend::Namespace | Backend::Bwrap);
+    match restrictions.network {
+        Network::Private if !has_mounts => return unsupported("it cannot give a network of its own"),
+        Network::Off if !has_mounts && backend != Backend::Landlock => {
+            return unsupported("it cannot close the network");
+        }
+        _ => {}
+    }
+    if !restrictions.denied_reads.is_empty() && !has_mounts {
+        return unsupported("it cannot close paths for reading");
+    }
+    let mut closed = Closed { network: restrictions.network, denied: call.denied.clone(), ..Closed::default() };
+    if restrictions.sockets == Sockets::Closed {
+        if has_mounts {
+            let cwd = request.cwd.clone().or_else(|| std::env::current_dir().ok());
+            let mut inside = vec![call.roots.workspace.path.clone()];
+            inside.extend(cwd.map(|cwd| closed::physical(&cwd)));
+            closed.sockets = Some(sockets::walls(request, &inside, &restrictions.allowed_sockets));
+        } else if call.options.sockets == Insistence::Required {
+            return unsupported("it cannot close sockets by path");
+        }
+    }
+    if !call.ours && restrictions.variables == Variables::Scrub {
+        if backend == Backend::Custom {
+            return unsupported("it removes no variables");
+        }
+        closed.unset = environment::patterns(restrictions).map_err(refusal)?;
+    }
+    Ok(closed)
+}
