@@ -6,7 +6,7 @@ use crate::report_file::ReportFile;
 use crate::request::Request;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, hint, one_line, say, say_json};
+use crate::voice::{Form, complain, exit_status, hint, hurry, one_line, say, say_json};
 use pinfold_policy::{
     Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence, quote::quote,
 };
@@ -60,6 +60,12 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
             (Err(error), status)
         }
     };
+    let stopped = outcome
+        .as_ref()
+        .is_ok_and(|outcome| matches!(outcome.ending(), Ending::TimedOut { .. } | Ending::Cancelled { .. }));
+    if stopped || watch.exit_status().is_some() {
+        hurry();
+    }
     let status = watch.exit_status().unwrap_or(status);
     speak(&outcome, arguments, mode, form);
     let written = report.is_none_or(|report| {

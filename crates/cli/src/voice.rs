@@ -3,9 +3,11 @@
 
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ErrorCode, RootProblem, RootRole, SandboxError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a person or a program reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,14 +25,39 @@ impl Form {
     }
 }
 
+/// How long somebody who does not read is waited for once time is up.
+const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+static TIME_IS_UP: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a time limit or a signal has ended the command: from now on nobody is waited for who does not read.
+pub(crate) fn hurry() {
+    TIME_IS_UP.store(true, Ordering::Relaxed);
+}
+
+fn speak(text: &str) {
+    let mut err = std::io::stderr().lock();
+    if !TIME_IS_UP.load(Ordering::Relaxed) {
+        let _ = err.write_all(text.as_bytes());
+        return;
+    }
+    // A pipe that can be written takes this much at once (pipe(7)).
+    for chunk in text.as_bytes().chunks(4096) {
+        let ready = poll(&mut [PollFd::new(&std::io::stderr(), PollFlags::OUT)], Some(&PATIENCE));
+        if !matches!(ready, Ok(1..)) || err.write_all(chunk).is_err() {
+            return;
+        }
+    }
+}
+
 /// Says one line on standard error. Nobody is left to be told when that fails.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "pinfold: {line}");
+    speak(&format!("pinfold: {line}\n"));
 }
 
 /// Prints one object as a line on standard error, without the prefix.
 pub(crate) fn say_json(value: &impl Serialize) {
-    let _ = writeln!(std::io::stderr(), "{}", one_line(value));
+    speak(&format!("{}\n", one_line(value)));
 }
 
 /// Renders an object as one line; every type that is printed has a JSON form.

@@ -331,3 +331,27 @@ fn without_its_launcher_the_program_refuses_to_run_anything() {
     let answer = Answer::of(command.arg("doctor").current_dir(scene.workspace()).env("HOME", scene.path("home")));
     assert_eq!(answer.status, Some(1), "{answer:?}");
 }
+
+#[test]
+fn a_time_limit_holds_also_when_nobody_reads_our_standard_error() {
+    let scene = Scene::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let begun = std::time::Instant::now();
+    let mut child = std::process::Command::new(scene::program())
+        .args(["run", "--timeout", "1", "--", "sh", "-c", "head -c 1000000 /dev/zero >&2"])
+        .current_dir(scene.workspace())
+        .env("HOME", scene.path("home"))
+        .stdin(std::process::Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .unwrap();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > std::time::Duration::from_secs(20) {
+            child.kill().unwrap();
+            panic!("still waiting");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(124));
+    drop(reader);
+}
