@@ -102,7 +102,8 @@ impl Run {
         let built = ["pinfold-conformance", "pinfold-providers"].map(|package| test_programs(&self.workspace, package));
         let built = built.into_iter().collect::<Result<Vec<_>, _>>().map(|lists| lists.into_iter().flatten().collect());
         // Everyday tools need a toolchain that this user cannot read; root's run gives them a copy, and covers this user too.
-        let built = built.map(|programs: Vec<TestProgram>| programs.into_iter().filter(|it| it.name != "tools").collect());
+        let built =
+            built.map(|programs: Vec<TestProgram>| programs.into_iter().filter(|it| it.name != "tools").collect());
         match built.and_then(|programs: Vec<_>| readable_copy(&self.workspace.debug(), &programs)) {
             Ok((folder, copies)) => {
                 let copies: Vec<&TestProgram> = copies.iter().collect();

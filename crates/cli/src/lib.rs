@@ -26,6 +26,7 @@ mod doctor;
 mod explain;
 mod host;
 pub mod manual;
+mod orphans;
 mod report_file;
 mod request;
 mod run;
@@ -54,7 +55,10 @@ pub fn main() -> ExitCode {
 fn act(command: &Command) -> u8 {
     match command {
         Command::Run(arguments) => {
-            with_provider(arguments.json, |provider, around| run::run(arguments, provider, around))
+            orphans::adopt();
+            let status = with_provider(arguments.json, |provider, around| run::run(arguments, provider, around));
+            orphans::reap();
+            status
         }
         Command::Confine(arguments) => {
             with_provider(arguments.json, |provider, around| confine::confine(arguments, provider, around))

@@ -112,7 +112,7 @@ impl Command {
         // 2. Standard streams.
         self.pumps.install()?;
         if plan.wall == Wall::Landlock {
-            streams::reopen_devices()?;
+            streams::refuse_memory()?;
         }
         // 3. No privileges, ever again.
         capabilities::give_up()?;

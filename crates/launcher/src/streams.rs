@@ -285,7 +285,24 @@ pub(crate) fn find_terminals() -> Result<[i32; 3], Failure> {
     Ok(trees)
 }
 
-/// Inside the new mount tree, ours or an outer wall's: opens the devices on standard streams anew, so that the host's nodes,
+/// Without a mount tree of ours nothing can be opened anew; what gives access to memory is refused all the same.
+pub(crate) fn refuse_memory() -> Result<(), Failure> {
+    for number in 0..3 {
+        if let (Kind::Device(minor), ..) = kind(number)?
+            && !HARMLESS_DEVICES.contains(&minor)
+        {
+            return Err(MEMORY);
+        }
+    }
+    Ok(())
+}
+
+/// Minor numbers of null, zero, full, random and urandom (`Documentation/admin-guide/devices.txt`).
+const HARMLESS_DEVICES: [u64; 5] = [3, 5, 7, 8, 9];
+
+const MEMORY: Failure = Failure::new("stdio", "a standard stream is a device that gives access to memory");
+
+/// Inside the new mount tree: opens the devices on standard streams anew, so that the host's nodes,
 /// which the caller may own, cannot be changed: on a read-only mount a device takes writes, but not another mode or owner.
 pub(crate) fn reopen_devices() -> Result<(), Failure> {
     for number in 0..3 {
@@ -297,9 +314,7 @@ pub(crate) fn reopen_devices() -> Result<(), Failure> {
             Kind::Device(7) => c"/dev/full",
             Kind::Device(8) => c"/dev/random",
             Kind::Device(9) => c"/dev/urandom",
-            Kind::Device(_) => {
-                return Err(Failure::new("stdio", "a standard stream is a device that gives access to memory"));
-            }
+            Kind::Device(_) => return Err(MEMORY),
             _ if stat.is_terminal() => {
                 reopen_terminal(number, &stat, access)?;
                 continue;
