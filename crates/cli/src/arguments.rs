@@ -257,7 +257,7 @@ pub(crate) struct Confine {
     ///
     /// One process less, but what the command leaves behind lives on: for callers that end
     /// descendants themselves.
-    #[arg(verbatim_doc_comment, long)]
+    #[arg(verbatim_doc_comment, long, hide_short_help = true)]
     pub(crate) unsupervised: bool,
     /// Print errors as JSON too (the object itself always is)
     #[arg(long)]

@@ -27,7 +27,7 @@ use pinfold_policy::{
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -307,7 +307,7 @@ impl LocalProvider {
         let call = self.resolve(&question.policy, &options, 1, false)?;
         let (mut causes, mut limit) = (Vec::new(), None);
         for backend in self.candidates(&options)? {
-            match self.verdict(backend, question.policy.mode, &call.roots.writable) {
+            match self.verdict(backend, question.policy.mode) {
                 Ok(usable) => match self.request(&call, backend, &usable) {
                     Ok(request) => return Ok(explain::answer(question, backend, &request)),
                     Err(error) => drop(limit.get_or_insert(error)),
@@ -408,7 +408,7 @@ impl LocalProvider {
             if cancel.is_cancelled() {
                 return Err(SandboxError::Cancelled);
             }
-            let usable = match self.verdict(backend, call.policy.mode, &call.roots.writable) {
+            let usable = match self.verdict(backend, call.policy.mode) {
                 Ok(usable) => usable,
                 Err(refusal) => {
                     passed_over.causes.push(refusal.of(backend));

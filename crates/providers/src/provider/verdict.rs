@@ -3,19 +3,14 @@
 use super::*;
 
 impl LocalProvider {
-    pub(super) fn verdict(
-        &self,
-        backend: Backend,
-        mode: ConfinedMode,
-        writable: &[PinnedRoot],
-    ) -> Result<Usable, Refusal> {
+    pub(super) fn verdict(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
         self.verdicts.get((backend, mode), || {
-            let Some(files) = self.verdict_files() else { return self.probe(backend, mode, writable) };
+            let Some(files) = self.verdict_files() else { return self.probe(backend, mode) };
             let programs = self.host.programs(backend);
             if let Some(usable) = files.load(backend, mode, &programs) {
                 return Ok(usable);
             }
-            let usable = self.probe(backend, mode, writable)?;
+            let usable = self.probe(backend, mode)?;
             files.store(backend, mode, &programs, &usable);
             Ok(usable)
         })
@@ -35,21 +30,16 @@ impl LocalProvider {
         self.verdict_files().iter().for_each(|files| files.forget(backend));
     }
 
-    fn probe(&self, backend: Backend, mode: ConfinedMode, writable: &[PinnedRoot]) -> Result<Usable, Refusal> {
+    fn probe(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
         let deadline = Instant::now() + self.host.probe_timeout;
         let runtime = self.runtime().map_err(|error| chain::refusal_of(&error))?;
         let failed = |error: std::io::Error| Refusal::new(format!("cannot prepare a probe: {error}"), "");
-        let covered = |path: &Path| {
-            self.host.shared_temps.iter().any(|temp| path.starts_with(temp)) || path.starts_with("/dev/shm")
-        };
-        let (directory, uncovered) = if covered(runtime.root()) {
-            match canary_place(writable).filter(|place| !covered(place)) {
-                Some(place) => (tempfile::Builder::new().prefix("canary-").tempdir_in(place).map_err(failed)?, true),
-                None => (runtime.call_directory().map_err(failed)?, false),
-            }
-        } else {
-            (runtime.call_directory().map_err(failed)?, true)
-        };
+        // Where our own files lie below a shared temp directory, a private one would cover the canary: what is out of sight
+        // is not shown to be out of reach. The trial goes without that cover; everything else is as in a call.
+        let shared_temps =
+            self.host.shared_temps.iter().filter(|temp| !runtime.root().starts_with(temp)).cloned().collect();
+        let uncovered = !runtime.root().starts_with("/dev/shm");
+        let directory = runtime.call_directory().map_err(failed)?;
         let canary = Canary::lay_out(directory).map_err(failed)?;
         let writes = mode == ConfinedMode::WorkspaceWrite;
         let temp_directory = runtime.call_directory().map_err(failed)?;
@@ -69,7 +59,7 @@ impl LocalProvider {
                 between: Vec::new(),
                 closed: Closed::default(),
                 landlock_abi: 0,
-                shared_temps: self.host.shared_temps.clone(),
+                shared_temps,
                 temp,
                 cwd: None,
                 status: StatusTo::Nowhere,
@@ -92,7 +82,7 @@ impl LocalProvider {
         if let Ok(launcher) = &self.host.launcher {
             facts.insert("launcher".to_owned(), pinfold_policy::quote::readable(launcher));
         }
-        let (usable, refusal) = match self.verdict(backend, mode, &[]) {
+        let (usable, refusal) = match self.verdict(backend, mode) {
             Ok(usable) => (Some(usable), None),
             Err(refusal) => (None, Some(refusal)),
         };
@@ -105,75 +95,5 @@ impl LocalProvider {
             None => (None, None),
         };
         Finding { backend, usable: usable.is_some(), reason, remedy, report, facts }
-    }
-}
-
-/// Where a canary is laid out when the runtime directory is below a shared temp directory.
-fn canary_place(roots: &[PinnedRoot]) -> Option<PathBuf> {
-    canary_place_in(Path::new(&std::env::var_os("HOME")?), roots)
-}
-
-/// SECURITY: a command that can write here, or that could when an earlier call was its own, decides what a probe sees,
-/// and where it makes its directories.
-fn canary_place_in(home: &Path, roots: &[PinnedRoot]) -> Option<PathBuf> {
-    let place = home.join(".local/state/pinfold");
-    // Not where a link leads, and not `/nonexistent`.
-    if home.canonicalize().ok()? != home
-        || roots.iter().any(|root| place.starts_with(&root.path) || root.path.starts_with(&place))
-    {
-        return None;
-    }
-    // Level by level, so that nothing is made behind a link.
-    let user = rustix::process::geteuid().as_raw();
-    let mut directory = home.to_owned();
-    for name in ["", ".local", "state", "pinfold"] {
-        if !name.is_empty() {
-            directory.push(name);
-            match std::fs::DirBuilder::new().mode(0o700).create(&directory) {
-                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return None,
-                _ => {}
-            }
-        }
-        let metadata = std::fs::symlink_metadata(&directory).ok()?;
-        if !metadata.is_dir() || metadata.uid() != user || metadata.mode() & 0o022 != 0 {
-            return None;
-        }
-    }
-    (place.canonicalize().ok()? == place).then_some(place)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    #[test]
-    fn a_canary_is_laid_out_only_where_no_command_had_a_hand() {
-        let base = tempfile::tempdir().unwrap();
-        let base = base.path().canonicalize().unwrap();
-        let (home, out) = (base.join("home"), base.join("out"));
-        let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path).unwrap();
-        make(&home);
-        make(&out);
-        let place = home.join(".local/state/pinfold");
-        let outside = [pin_physical(&out).unwrap()];
-        let inside = [pin_physical(&home).unwrap()];
-        assert_eq!(canary_place_in(&home, &inside), None);
-        assert!(!home.join(".local").exists());
-        assert_eq!(canary_place_in(&home, &outside), Some(place.clone()));
-        make(&place.join("deep"));
-        assert_eq!(canary_place_in(&home, &[pin_physical(&place.join("deep")).unwrap()]), None);
-        for mode in [0o720, 0o702] {
-            std::fs::set_permissions(home.join(".local"), std::fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(canary_place_in(&home, &outside), None);
-        }
-        std::fs::remove_dir_all(home.join(".local")).unwrap();
-        make(&home.join(".local"));
-        symlink(&out, home.join(".local/state")).unwrap();
-        assert_eq!(canary_place_in(&home, &outside), None);
-        assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
-        symlink(&home, base.join("link")).unwrap();
-        assert_eq!(canary_place_in(&base.join("link"), &[]), None);
-        assert_eq!(canary_place_in(Path::new("relative"), &[]), None);
     }
 }
