@@ -193,6 +193,10 @@ pub fn compare(rows: &[Row], backend: Backend, mode: Mode, uid: u32, results: &R
     let broken = broken(rows, backend, mode, uid, results)?;
     let mut faults = Vec::new();
     for line in &report.guarantees {
+        // The nodes of bubblewrap's /dev are the host's own, and mounts come from the host: no attempt touches either.
+        if backend == Backend::Bwrap && line.guarantee == "write-metadata" && line.strength == Strength::Partial {
+            continue;
+        }
         let through = broken.iter().find(|(promise, _)| **promise == Some(&line.guarantee)).map(|(_, ids)| ids);
         match (line.strength, through) {
             (Strength::Enforced, Some(ids)) => {

@@ -293,10 +293,10 @@ fn confines(there: &There, finished: &Finished, mode: Mode, backend: Option<&str
     expect(inside == (writes && there.host.is_seen), format!("inside: {inside}; {}", written(&finished.stderr)))?;
     expect(stdout.contains("inside") == writes, format!("{stdout} {}", written(&finished.stderr)))?;
     expect_equal(report.strength("write-content"), Some(Strength::Enforced))?;
-    expect(
-        changed == (report.strength("write-metadata") != Some(Strength::Enforced)),
-        "of metadata it says otherwise",
-    )?;
+    let metadata = report.strength("write-metadata");
+    // What bubblewrap leaves open of metadata are device nodes and later mounts, not the file that is tried here.
+    let is_open = metadata != Some(Strength::Enforced) && report.backend != "linux_bwrap";
+    expect(changed == is_open, "of metadata it says otherwise")?;
     names_its_losses(&report)
 }
 

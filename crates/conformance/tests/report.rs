@@ -153,7 +153,10 @@ socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
         let has_started = sleeper.wait_until(|n| n == 2, LIMIT);
         // What `pinfold` started; without walls, the command itself.
         let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap_or_default();
-        let runner = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+        // Among them may be what bubblewrap left behind in a probe and nobody has collected yet.
+        let is_alive =
+            |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+        let runner = children.split_whitespace().find(is_alive).and_then(|pid| pid.parse().ok());
         let target =
             if self.backend == Backend::Unconfined { child.id() } else { runner.unwrap_or_else(|| child.id()) };
         sys!(libc::SYS_kill, target, libc::SIGKILL).map_err(|e| e.to_string())?;
