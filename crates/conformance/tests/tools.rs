@@ -63,8 +63,9 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "cargo-of-this-workspace",
         programs: &[("cc", "gcc")],
-        preparation: "",
-        script: "cargo build -q --locked --manifest-path $SOURCE/crates/policy/Cargo.toml; ls target/debug/*.rlib > built; rm -r target",
+        // The checkout may lie below a directory that a private one covers.
+        preparation: "cp -r $SOURCE/Cargo.toml $SOURCE/Cargo.lock $SOURCE/crates $SOURCE/xtask .",
+        script: "cargo build -q --locked --manifest-path $IN/crates/policy/Cargo.toml; ls target/debug/*.rlib > built; rm -r target",
         opaque: &[],
     },
     Tool {
