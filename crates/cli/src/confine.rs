@@ -3,26 +3,14 @@
 use crate::arguments::Confine;
 use crate::request::Request;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, print, say};
+use crate::voice::{Form, print_or_complain, say};
 use pinfold_policy::{SandboxError, Sockets};
 use pinfold_providers::{Backend, CallOptions, Cancel, Insistence, LocalProvider};
 use std::path::Path;
 
 /// Prints the object and returns the exit status.
 pub(crate) fn confine(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> u8 {
-    match object(arguments, provider, around) {
-        Ok(line) => match print(&line) {
-            Ok(()) => 0,
-            Err(error) => {
-                say(&format!("error: standard output: {error}"));
-                125
-            }
-        },
-        Err(error) => {
-            complain(&error, Form::of(arguments.json));
-            exit_status(&error)
-        }
-    }
+    print_or_complain(object(arguments, provider, around), Form::of(arguments.json))
 }
 
 fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {

@@ -4,7 +4,7 @@
 use crate::arguments::Explain;
 use crate::request::{backend, execution_mode, policy, restrictions};
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, one_line, print, say};
+use crate::voice::{Form, one_line, print_or_complain};
 use pinfold_policy::quote::quote_if_needed;
 use pinfold_policy::{
     EnforcementReport, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
@@ -26,19 +26,7 @@ const OPERATIONS: [(&str, Operation); 7] = [
 
 /// Prints the answer and returns the exit status.
 pub(crate) fn explain(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> u8 {
-    match answer(arguments, provider, around) {
-        Ok(text) => match print(&text) {
-            Ok(()) => 0,
-            Err(error) => {
-                say(&format!("error: standard output: {error}"));
-                125
-            }
-        },
-        Err(error) => {
-            complain(&error, Form::of(arguments.json));
-            exit_status(&error)
-        }
-    }
+    print_or_complain(answer(arguments, provider, around), Form::of(arguments.json))
 }
 
 fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {

@@ -199,6 +199,21 @@ pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
     }
 }
 
+/// Prints an answer, or says why there is none; returns the exit status.
+pub(crate) fn print_or_complain(answer: Result<String, SandboxError>, form: Form) -> u8 {
+    match answer.map(|text| print(&text)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            say(&format!("error: standard output: {error}"));
+            125
+        }
+        Err(error) => {
+            complain(&error, form);
+            exit_status(&error)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
