@@ -15,6 +15,7 @@
 //! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
 //! | [`restrictions`] | what a call closes beyond its mode |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
+//! | [`pattern`] | which paths a rule speaks of |
 //! | [`signal`] | signal numbers and names |
 //! | [`error`] | every refusal, its code and its text |
 //! | [`launcher_stage`] | where the launcher stopped, and what to do about it |
@@ -48,6 +49,7 @@ pub mod launcher_stage;
 pub mod markers;
 pub mod mode;
 pub mod outcome;
+pub mod pattern;
 pub mod policy;
 pub mod quote;
 pub mod report;
@@ -63,6 +65,7 @@ pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
 pub use launcher_stage::LauncherStage;
 pub use mode::{ConfinedMode, SandboxMode};
 pub use outcome::{Denial, DenialEvidence, Ending, Outcome, StatusEvidence, Stop, Verdict};
+pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
 pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempView};
 pub use restrictions::{Network, Restrictions, Sockets, Variables};
