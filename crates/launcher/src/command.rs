@@ -10,7 +10,7 @@ use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::landlock;
 use crate::seccomp;
-use crate::spec::{Choice, Network, Plan, Wall};
+use crate::spec::{Choice, Limit, Network, Plan, Wall};
 use crate::status::{Line, Status};
 use crate::streams::{self, Pumps};
 use crate::sys::{self, Signals, Stat, Text, Vector};
@@ -170,6 +170,7 @@ impl Command {
                 sys::set_limit(g::RLIMIT_NOFILE, limit)
                     .or_fail("supervisor", "cannot restore the limit on open files")?;
             }
+            self.plan.limits().try_for_each(bound).or_fail("limit", "cannot set a limit")?;
             sys::block(Signals::NONE).or_fail("supervisor", "cannot unblock signals")?;
             Ok(environment)
         };
@@ -206,6 +207,15 @@ impl Command {
         let _ = line.text(": ").text(errno.text()).send(2);
         sys::exit(if matches!(errno, Errno::NOENT | Errno::NOTDIR) { 127 } else { 126 })
     }
+}
+
+/// Bounds what one process uses up (setrlimit(2)); a limit that is lower already stays.
+fn bound((kind, most): (Limit, u64)) -> Result<(), Errno> {
+    let Limit::Resource(resource) = kind else { return Ok(()) };
+    let (soft, hard) = sys::limit(resource)?;
+    // At the hard limit on processor time the kernel kills; at the soft one it says why, by SIGXCPU.
+    let hardest = if resource == g::RLIMIT_CPU { most + 1 } else { most };
+    sys::set_limit(resource, (soft.min(most), hard.min(hardest)))
 }
 
 enum Refused {

@@ -10,7 +10,7 @@ use linux_raw_sys::{general as g, landlock as ll};
 
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
-use crate::spec::{Plan, Wall};
+use crate::spec::{Plan, Role, Wall};
 use crate::sys::{self, LandlockRules};
 
 const SCOPES: u64 = (ll::LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | ll::LANDLOCK_SCOPE_SIGNAL) as u64;
@@ -72,7 +72,7 @@ pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
         }
         allow(ruleset, fd, handled, root.path)?;
     }
-    for path in plan.private_directories() {
+    for path in plan.paths(Role::Private) {
         allow(ruleset, open_rule(path)?, handled, path)?;
     }
     if plan.shm {

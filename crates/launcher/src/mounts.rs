@@ -9,10 +9,11 @@ use linux_raw_sys::general as g;
 
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
-use crate::spec::{Plan, Root};
+use crate::spec::{Limit, Plan, Role, Root};
 use crate::status::Line;
 use crate::streams::TERMINAL_PLACES;
 use crate::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
+use crate::words::number;
 
 /// Nodes of `/dev` that the command has.
 const DEVICES: [&CStr; 6] = [c"/dev/null", c"/dev/zero", c"/dev/full", c"/dev/random", c"/dev/urandom", c"/dev/tty"];
@@ -63,8 +64,8 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
         .or_fail("mount-read-only", "cannot make the file system read-only")?;
 
     // What stays visible below a hollow directory is cloned as it is now: read-only.
-    let kept = sys::allocate_zeroed::<i32>(plan.kept_paths().count()).or_fail("mount-cover", "no memory")?;
-    for (tree, path) in kept.iter_mut().zip(plan.kept_paths()) {
+    let kept = sys::allocate_zeroed::<i32>(plan.paths(Role::Keep).count()).or_fail("mount-cover", "no memory")?;
+    for (tree, path) in kept.iter_mut().zip(plan.paths(Role::Keep)) {
         *tree = sys::clone_tree(sys::CWD, path, true)
             .or_fail("mount-cover", "cannot keep")
             .map_err(|failure| failure.of(path))?;
@@ -72,27 +73,36 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
 
     // Modes below are meant literally.
     let umask = sys::set_umask(0);
-    for path in plan.private_directories() {
-        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV, c"mode=1777")
+    for path in plan.paths(Role::Private) {
+        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV, private_options(plan, &mut Line::new()))
             .or_fail("mount-private", "cannot mount a private directory over")
             .map_err(|failure| failure.of(path))?;
     }
-    let copies = sys::allocate_zeroed::<i32>(plan.own_copies().count()).or_fail("mount-cover", "no memory")?;
+    let copies = sys::allocate_zeroed::<i32>(plan.paths(Role::OwnCopy).count()).or_fail("mount-cover", "no memory")?;
     let void = build_devices(plan, &devices, copies, terminals)?;
     // A read-only procfs has neither /proc/sys nor anything else that user id 0 could write; it shows our PID
     // namespace only. The kernel refuses it where the host's /proc is partly hidden.
-    sys::mount(c"proc", c"/proc", g::MS_RDONLY | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"")
-        .or_fail("mount-proc", "cannot mount /proc")?;
+    let proc = |flags| {
+        let flags = flags | g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC;
+        sys::mount(c"proc", c"/proc", flags, c"").or_fail("mount-proc", "cannot mount /proc")
+    };
+    if let Some(most) = plan.limit(Limit::Pids) {
+        proc(0)?;
+        limit_numbers(most)?;
+        proc(g::MS_REMOUNT | g::MS_RDONLY)?;
+    } else {
+        proc(g::MS_RDONLY)?;
+    }
     sys::set_umask(0o022);
-    for path in plan.hollow_directories() {
+    for path in plan.paths(Role::Hollow) {
         sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"mode=755")
             .or_fail("mount-cover", "cannot hollow out")
             .map_err(|failure| failure.of(path))?;
     }
-    for (tree, path) in kept.iter().zip(plan.kept_paths()) {
+    for (tree, path) in kept.iter().zip(plan.paths(Role::Keep)) {
         keep(*tree, path).map_err(|failure| failure.of(path))?;
     }
-    for path in plan.hollow_directories() {
+    for path in plan.paths(Role::Hollow) {
         sys::restrict_mount(sys::CWD, path, false, MOUNT_ATTR_RDONLY)
             .or_fail("mount-cover", "cannot seal")
             .map_err(|failure| failure.of(path))?;
@@ -100,13 +110,52 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
     for (tree, root) in trees.iter().zip(plan.writable_roots()) {
         attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
     }
-    for (copy, path) in copies.iter().zip(plan.own_copies()) {
+    for (copy, path) in copies.iter().zip(plan.paths(Role::OwnCopy)) {
         attach_copy(*copy, path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
     }
-    for path in plan.covered_paths() {
+    for path in plan.paths(Role::Cover) {
         void.cover(path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
     }
     sys::set_umask(umask);
+    Ok(())
+}
+
+/// How a private directory is mounted.
+fn private_options<'a>(plan: &Plan, line: &'a mut Line) -> &'a CStr {
+    line.text("mode=1777");
+    if let Some(most) = plan.limit(Limit::Temp) {
+        line.text(",size=").number(most as i64);
+    }
+    line.as_cstr()
+}
+
+/// The first process number that is given out again once all have been used (pid_namespaces(7), "pid_max").
+const FIRST_NUMBER: u64 = 300;
+
+/// Leaves this PID namespace so many numbers for the processes and threads beside PID 1.
+///
+/// SINCE(Linux 6.14): each PID namespace has a pid_max of its own. It holds for everybody, also for root, whom
+/// RLIMIT_NPROC does not bind.
+fn limit_numbers(most: u64) -> Result<(), Failure> {
+    let mut release = [0; 64];
+    let length = sys::open(sys::CWD, c"/proc/sys/kernel/osrelease", g::O_RDONLY, 0)
+        .and_then(|fd| sys::read(fd, &mut release).inspect(|_| sys::close(fd)))
+        .or_fail("limit", "cannot tell the kernel's release")?;
+    let mut parts = release[..length].split(|byte| !byte.is_ascii_digit()).map(|part| number(part).unwrap_or(0));
+    // SECURITY: an older kernel has one number for all, and user 0 could change the host's from here.
+    if (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < (6, 14) {
+        return Err(Failure::new("limit", "Linux before 6.14 has no process numbers for one namespace"));
+    }
+    for (path, value) in [
+        (c"/proc/sys/kernel/pid_max", FIRST_NUMBER.saturating_add(most)),
+        // The numbers below would come on top, once.
+        (c"/proc/sys/kernel/ns_last_pid", FIRST_NUMBER - 1),
+    ] {
+        sys::open(sys::CWD, path, g::O_WRONLY, 0)
+            .and_then(|fd| Line::new().number(value as i64).send(fd).map(|()| sys::close(fd)))
+            .or_fail("limit", "cannot write")
+            .map_err(|failure| failure.of(path))?;
+    }
     Ok(())
 }
 
@@ -284,15 +333,16 @@ fn build_devices(
         }
         sys::make_directory(c"/dev/pts", 0o755)?;
         sys::make_directory(c"/dev/shm", 0o1777)?;
-        let void = if plan.covered_paths().next().is_some() { Void::make()? } else { Void { directory: -1, file: -1 } };
-        for (number, (copy, path)) in copies.iter_mut().zip(plan.own_copies()).enumerate() {
+        let void =
+            if plan.paths(Role::Cover).next().is_some() { Void::make()? } else { Void { directory: -1, file: -1 } };
+        for (number, (copy, path)) in copies.iter_mut().zip(plan.paths(Role::OwnCopy)).enumerate() {
             *copy = copy_file(path, number)?;
         }
         // A device takes writes on a read-only mount, but its mode and owner do not change there.
         sys::restrict_mount(sys::CWD, c"/dev", true, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC)?;
         sys::mount(c"devpts", c"/dev/pts", g::MS_NOSUID | g::MS_NOEXEC, c"newinstance,ptmxmode=0666,mode=620")?;
         if plan.shm {
-            sys::mount(c"tmpfs", c"/dev/shm", g::MS_NOSUID | g::MS_NODEV, c"mode=1777")?;
+            sys::mount(c"tmpfs", c"/dev/shm", g::MS_NOSUID | g::MS_NODEV, private_options(plan, &mut Line::new()))?;
         }
         Ok(void)
     };

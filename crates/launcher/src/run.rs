@@ -73,7 +73,7 @@ fn needs_supervision(command: &Command) -> bool {
 /// Raises the limit on open files if the roots need it; returns what to restore before the command runs.
 fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
     let needed = plan.roots as u64 + 64;
-    let (soft, hard) = sys::open_files_limit().or_fail("descriptors", "cannot read the limit on open files")?;
+    let (soft, hard) = sys::limit(g::RLIMIT_NOFILE).or_fail("descriptors", "cannot read the limit on open files")?;
     if plan.wall == Wall::Landlock || needed <= soft {
         return Ok(None);
     }

@@ -13,6 +13,9 @@ use crate::words::{Words, number};
 /// The largest plan that is read from a descriptor or a file, in bytes.
 const MAX_PLAN_BYTES: usize = 16 << 20;
 
+/// The largest bound: far more than there is of anything, and far from where sums overflow.
+const MAX_LIMIT: u64 = 1 << 62;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wall {
     Namespace,
@@ -37,21 +40,40 @@ pub(crate) struct Root {
     pub(crate) path: &'static CStr,
 }
 
+/// What becomes of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// This directory is an empty private one.
+    Private,
+    /// Nothing below this path can be seen or opened.
+    Cover,
+    /// This directory appears empty, but for kept paths.
+    Hollow,
+    /// A copy that belongs to the user covers this file.
+    OwnCopy,
+    /// This path stays visible, read-only, below a hollow directory.
+    Keep,
+}
+
+/// What is bounded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Limit {
+    /// A limit of setrlimit(2).
+    Resource(u32),
+    /// The numbers that the PID namespace has for processes.
+    Pids,
+    /// The size of each private directory.
+    Temp,
+}
+
 /// One word of the grammar with its values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
     Wall(Wall),
     Landlock(u32),
     Write(Root),
-    Private(&'static CStr),
-    /// Nothing below this path can be seen or opened.
-    Cover(&'static CStr),
-    /// This directory appears empty, but for kept paths.
-    Hollow(&'static CStr),
-    /// A copy that belongs to the user covers this file.
-    OwnCopy(&'static CStr),
-    /// This path stays visible, read-only, below a hollow directory.
-    Keep(&'static CStr),
+    Path(Role, &'static CStr),
+    Limit(Limit, u64),
     Network(Network),
     Shm,
     DenyMetadata,
@@ -101,24 +123,23 @@ impl Plan {
         self.choices().filter_map(|choice| if let Choice::Write(root) = choice { Some(root) } else { None })
     }
 
-    pub(crate) fn private_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
-        self.choices().filter_map(|choice| if let Choice::Private(path) = choice { Some(path) } else { None })
+    /// The paths of one role, in the order in which they were written.
+    pub(crate) fn paths(&self, wanted: Role) -> impl Iterator<Item = &'static CStr> + use<> {
+        self.choices().filter_map(move |choice| match choice {
+            Choice::Path(role, path) if role == wanted => Some(path),
+            _ => None,
+        })
     }
 
-    pub(crate) fn covered_paths(&self) -> impl Iterator<Item = &'static CStr> + use<> {
-        self.choices().filter_map(|choice| if let Choice::Cover(path) = choice { Some(path) } else { None })
+    /// The bounds on what the command uses up.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (Limit, u64)> + use<> {
+        self.choices()
+            .filter_map(|choice| if let Choice::Limit(kind, most) = choice { Some((kind, most)) } else { None })
     }
 
-    pub(crate) fn hollow_directories(&self) -> impl Iterator<Item = &'static CStr> + use<> {
-        self.choices().filter_map(|choice| if let Choice::Hollow(path) = choice { Some(path) } else { None })
-    }
-
-    pub(crate) fn own_copies(&self) -> impl Iterator<Item = &'static CStr> + use<> {
-        self.choices().filter_map(|choice| if let Choice::OwnCopy(path) = choice { Some(path) } else { None })
-    }
-
-    pub(crate) fn kept_paths(&self) -> impl Iterator<Item = &'static CStr> + use<> {
-        self.choices().filter_map(|choice| if let Choice::Keep(path) = choice { Some(path) } else { None })
+    /// The smallest bound of one kind.
+    pub(crate) fn limit(&self, wanted: Limit) -> Option<u64> {
+        self.limits().filter(|(kind, _)| *kind == wanted).map(|(_, most)| most).min()
     }
 }
 
@@ -200,8 +221,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Network(value) => network.replace(value).is_some(),
-            Choice::Private(_) | Choice::Cover(_) | Choice::Hollow(_) | Choice::OwnCopy(_) | Choice::Keep(_) => false,
-            Choice::Set(_) | Choice::Unset(_) => false,
+            Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
             // SECURITY: in a block nothing may follow unread; walls could be among it.
             Choice::End if matches!(words, Words::Block(_)) => {
@@ -223,11 +243,11 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         if plan.network == Network::Private {
             return Err(usage("--network private needs --wall namespace"));
         }
-        if plan
-            .choices()
-            .any(|choice| matches!(choice, Choice::Cover(_) | Choice::Hollow(_) | Choice::OwnCopy(_) | Choice::Keep(_)))
-        {
+        if plan.choices().any(|choice| matches!(choice, Choice::Path(role, _) if role != Role::Private)) {
             return Err(usage("--cover, --hollow, --own-copy and --keep need --wall namespace"));
+        }
+        if plan.limits().any(|(kind, _)| !matches!(kind, Limit::Resource(_))) {
+            return Err(usage("--limit pids and --limit temp need --wall namespace"));
         }
     }
     if command.is_empty() {
@@ -267,11 +287,27 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
                 device_and_inode(identity.to_bytes()).ok_or(usage("not DEVICE:INODE:").of(identity))?;
             Choice::Write(Root { device, inode, path: absolute(value()?)? })
         }
-        b"--private" => Choice::Private(absolute(value()?)?),
-        b"--cover" => Choice::Cover(absolute(value()?)?),
-        b"--hollow" => Choice::Hollow(absolute(value()?)?),
-        b"--own-copy" => Choice::OwnCopy(absolute(value()?)?),
-        b"--keep" => Choice::Keep(absolute(value()?)?),
+        b"--private" => Choice::Path(Role::Private, absolute(value()?)?),
+        b"--cover" => Choice::Path(Role::Cover, absolute(value()?)?),
+        b"--hollow" => Choice::Path(Role::Hollow, absolute(value()?)?),
+        b"--own-copy" => Choice::Path(Role::OwnCopy, absolute(value()?)?),
+        b"--keep" => Choice::Path(Role::Keep, absolute(value()?)?),
+        b"--limit" => {
+            let kind = match value()?.to_bytes() {
+                b"cpu" => Limit::Resource(g::RLIMIT_CPU),
+                b"data" => Limit::Resource(g::RLIMIT_DATA),
+                b"file" => Limit::Resource(g::RLIMIT_FSIZE),
+                b"open-files" => Limit::Resource(g::RLIMIT_NOFILE),
+                b"processes" => Limit::Resource(g::RLIMIT_NPROC),
+                b"pids" => Limit::Pids,
+                b"temp" => Limit::Temp,
+                _ => return Err(usage("--limit is cpu, data, file, open-files, processes, pids or temp")),
+            };
+            let text = value()?;
+            // Nothing is bounded by 0: a file system of that size has no bound at all.
+            let most = number(text.to_bytes()).filter(|most| (1..=MAX_LIMIT).contains(most));
+            Choice::Limit(kind, most.ok_or(usage("not a number from 1 to 2^62:").of(text))?)
+        }
         b"--network" => match value()?.to_bytes() {
             b"open" => Choice::Network(Network::Open),
             b"private" => Choice::Network(Network::Private),
@@ -367,7 +403,7 @@ mod tests {
         assert_eq!(roots.next(), Some(Root { device: 1, inode: 2, path: c"/a b" }));
         assert_eq!(roots.next(), Some(Root { device: 3, inode: 4, path: c"/-\n" }));
         assert_eq!(roots.next(), None);
-        assert_eq!(plan.private_directories().next(), Some(c"/tmp"));
+        assert_eq!(plan.paths(Role::Private).next(), Some(c"/tmp"));
         assert!(plan.shm && !plan.deny_metadata && plan.roots == 2 && plan.landlock == 7);
     }
 

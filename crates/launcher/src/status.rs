@@ -60,6 +60,11 @@ impl Line {
         self
     }
 
+    /// What it holds, as a string of C; nothing of it is NUL.
+    pub(crate) fn as_cstr(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
     fn byte(&mut self, byte: u8) {
         if self.length < self.bytes.len() - 1 {
             self.bytes[self.length] = byte;

@@ -423,11 +423,11 @@ pub(crate) fn working_directory(buffer: &mut [u8]) -> Result<&CStr> {
     CStr::from_bytes_until_nul(buffer).map_err(|_| Errno::NAMETOOLONG)
 }
 
-/// Returns the limit on open files: current and highest.
-pub(crate) fn open_files_limit() -> Result<(u64, u64)> {
+/// Returns a limit of setrlimit(2): current and highest.
+pub(crate) fn limit(resource: u32) -> Result<(u64, u64)> {
     let mut limit = [0_u64; 2];
     // SAFETY: borrowed.
-    unsafe { syscall!(__NR_prlimit64, 0, g::RLIMIT_NOFILE, 0, limit.as_mut_ptr()) }.map(|_| (limit[0], limit[1]))
+    unsafe { syscall!(__NR_prlimit64, 0, resource, 0, limit.as_mut_ptr()) }.map(|_| (limit[0], limit[1]))
 }
 
 pub(crate) fn set_limit(resource: u32, limit: (u64, u64)) -> Result<()> {

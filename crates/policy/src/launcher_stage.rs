@@ -58,6 +58,8 @@ closed_words! {
         CwdChanged => "cwd-changed",
         /// The supervising process could not do its work.
         Supervisor => "supervisor",
+        /// A bound on what the command may use up could not be set.
+        Limit => "limit",
     }
 }
 
@@ -91,6 +93,7 @@ impl LauncherStage {
             Self::Cwd => "The working directory could not be entered inside the sandbox.",
             Self::CwdChanged => "The working directory inside the sandbox is another one than outside.",
             Self::Supervisor => "The process that watches the command failed.",
+            Self::Limit => "A bound on what the command may use up could not be set.",
         }
     }
 
@@ -130,6 +133,9 @@ impl LauncherStage {
             Self::Cwd => "Create the working directory, or choose one that this user may enter.",
             Self::CwdChanged => "Choose a working directory that no private temp area covers.",
             Self::Supervisor => "Run the command again; if it stays, report this as a bug.",
+            Self::Limit => {
+                "Ask for another bound, or run a newer kernel (docs/kernel-features.md says which bound needs what)."
+            }
         }
     }
 
