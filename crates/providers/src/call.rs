@@ -5,6 +5,7 @@ use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Outcom
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +145,35 @@ pub enum EnvChange {
 /// Receives the process id of what was started, once per attempt.
 pub type OnSpawn = Arc<dyn Fn(u32) + Send + Sync>;
 
+/// Names an output stream of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Output {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Receives what comes out of a collected stream, as it comes and in order. It is called by the thread that waits for the
+/// command and has to be quick: the command waits when its pipe is full.
+pub type Observer = Arc<dyn Fn(Output, &[u8]) + Send + Sync>;
+
+/// Describes what is about to be started.
+#[derive(Debug)]
+pub struct Attempt<'a> {
+    /// The mechanism.
+    pub backend: Backend,
+    /// What is enforced.
+    pub report: &'a EnforcementReport,
+    /// The texts by which its refusals and failures are recognised.
+    pub dialect: &'a Dialect,
+}
+
+/// Is asked once per attempt, with everything prepared and nothing started, and says whether it may start. If not, the
+/// call ends as a cancelled one.
+pub type BeforeStart = Arc<dyn Fn(&Attempt<'_>) -> bool + Send + Sync>;
+
 /// Holds how a command is started and for how long.
 #[derive(Clone)]
 pub struct RunOptions {
@@ -161,6 +191,19 @@ pub struct RunOptions {
     pub grace: Duration,
     /// Is told the process to which signals for the command can be sent.
     pub on_spawn: Option<OnSpawn>,
+    /// Descriptors that are handed over as standard input, output and error, in place of what is said above: a pipe, a
+    /// terminal, a file without a name. Nothing is collected from them.
+    pub given: [Option<Arc<OwnedFd>>; 3],
+    /// Is told what comes out of the streams that are collected.
+    pub observe: Option<Observer>,
+    /// Is asked before each attempt.
+    pub before_start: Option<BeforeStart>,
+}
+
+impl RunOptions {
+    pub(crate) fn given(&self) -> [Option<&OwnedFd>; 3] {
+        self.given.each_ref().map(|given| given.as_deref())
+    }
 }
 
 impl Default for RunOptions {
@@ -173,6 +216,9 @@ impl Default for RunOptions {
             timeout: None,
             grace: Duration::from_secs(2),
             on_spawn: None,
+            given: [None, None, None],
+            observe: None,
+            before_start: None,
         }
     }
 }
@@ -186,6 +232,7 @@ impl std::fmt::Debug for RunOptions {
             .field("env", &self.env)
             .field("timeout", &self.timeout)
             .field("grace", &self.grace)
+            .field("given", &self.given)
             .finish_non_exhaustive()
     }
 }

@@ -162,6 +162,8 @@ pub(crate) fn attempt(
         // It exists in every mount tree.
         cwd: Some("/".into()),
         streams: [Stream::Null, Stream::Null, Stream::Capture { limit: 4096 }],
+        given: [None; 3],
+        observe: None,
         passed,
         status,
         family: Family::Supervised,

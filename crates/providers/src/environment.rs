@@ -10,7 +10,9 @@ use std::os::unix::ffi::OsStrExt as _;
 pub(crate) type Environment = Vec<(OsString, OsString)>;
 
 /// Removes credentials if the call asks for it, and says which variables went. Values are never told.
-pub(crate) fn scrub(environment: Environment, restrictions: &Restrictions) -> (Environment, Vec<String>) {
+///
+/// Returns what is left, and a sentence for each reason that is meant for the report.
+pub fn scrub(environment: Environment, restrictions: &Restrictions) -> (Environment, Vec<String>) {
     if restrictions.variables == Variables::Inherit {
         return (environment, Vec::new());
     }

@@ -60,9 +60,12 @@ mod verdict_file;
 
 pub use backend::{Backend, UnknownBackend};
 pub use call::{
-    CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan, Insistence, OnSpawn,
-    ProviderConfig, RunOptions, RunResult, Stream,
+    Attempt, BeforeStart, CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan,
+    Insistence, Observer, OnSpawn, Output, ProviderConfig, RunOptions, RunResult, Stream,
 };
 pub use cancel::Cancel;
+pub use environment::scrub as scrub_environment;
 pub use explain::{Answer, Operation, Question, Ruling};
 pub use provider::LocalProvider;
+pub use run::plan_descriptor as unnamed_file;
+pub use runtime_dir::ProcessDirectory;

@@ -24,9 +24,50 @@ const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug)]
 pub(crate) struct RuntimeDir {
     root: PathBuf,
-    process: PathBuf,
+    process: ProcessDirectory,
+}
+
+/// Holds a directory that belongs to this process, mode 0700, and goes with it.
+///
+/// It is removed with everything in it when dropped. What a process leaves that could not, because it was killed, is
+/// removed by the next one that opens a directory in the same place: a lock beside it tells the dead from the living.
+#[derive(Debug)]
+pub struct ProcessDirectory {
+    path: PathBuf,
     /// Locked; the lock ends with the process, however it ends.
     _lock: File,
+}
+
+impl ProcessDirectory {
+    /// Makes a directory in a place of ours, which is made if it does not exist (its parent has to), and sweeps there.
+    ///
+    /// # Errors
+    ///
+    /// A sentence if the place is a relative path, no directory, not ours, open to others, or cannot be written.
+    pub fn open(place: &Path) -> Result<Self, String> {
+        let place = prepare(place)?;
+        sweep(&place);
+        Self::claim(&place).map_err(|error| failed("make a process directory in", &place, &error))
+    }
+
+    /// Returns its physical path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn claim(root: &Path) -> io::Result<Self> {
+        let (path, lock) = claim(root)?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+impl Drop for ProcessDirectory {
+    fn drop(&mut self) {
+        // What stays is swept by the next process, which knows it by the lock.
+        if remove_all(&self.path).is_ok() {
+            let _ = std::fs::remove_file(lock_path(&self.path));
+        }
+    }
 }
 
 impl RuntimeDir {
@@ -40,8 +81,9 @@ impl RuntimeDir {
             make_private(&root.join(part)).map_err(|error| failed("make", &root.join(part), &error))?;
         }
         sweep(&root);
-        let (process, lock) = claim(&root).map_err(|error| failed("make a process directory in", &root, &error))?;
-        Ok(Self { root, process, _lock: lock })
+        let process =
+            ProcessDirectory::claim(&root).map_err(|error| failed("make a process directory in", &root, &error))?;
+        Ok(Self { root, process })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -50,7 +92,7 @@ impl RuntimeDir {
 
     /// Makes a directory for one call; it is removed when dropped.
     pub(crate) fn call_directory(&self) -> io::Result<tempfile::TempDir> {
-        tempfile::Builder::new().prefix("call-").permissions(private()).tempdir_in(&self.process)
+        tempfile::Builder::new().prefix("call-").permissions(private()).tempdir_in(&self.process.path)
     }
 
     /// Makes a private temp directory that stays for later calls of the same owner.
@@ -74,15 +116,6 @@ impl RuntimeDir {
         let mut file = tempfile::Builder::new().prefix("plan-").tempfile_in(self.root.join("plans"))?;
         file.write_all(block)?;
         Ok(file.into_temp_path())
-    }
-}
-
-impl Drop for RuntimeDir {
-    fn drop(&mut self) {
-        // What stays is swept by the next process, which knows it by the lock.
-        if remove_all(&self.process).is_ok() {
-            let _ = std::fs::remove_file(lock_path(&self.process));
-        }
     }
 }
 
@@ -324,7 +357,7 @@ mod tests {
         std::fs::write(root.join("process-1-x.lock"), "").unwrap();
         let _other = RuntimeDir::open(Some(&root)).unwrap();
         assert!(!dead.exists() && !root.join("process-1-x.lock").exists());
-        assert!(living.process.exists());
+        assert!(living.process.path.exists());
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub(crate) fn facts(host: &Host) -> BTreeMap<String, String> {
         environment: &[],
         cwd: Some("/".into()),
         streams,
+        given: [None; 3],
+        observe: None,
         passed: Vec::new(),
         status: None,
         family: crate::run::Family::Alone,

@@ -1,6 +1,7 @@
 //! Commands under `danger-full-access`, which nothing confines.
 
 use super::*;
+use pinfold_policy::Dialect;
 
 impl LocalProvider {
     pub(super) fn run_unconfined(
@@ -42,11 +43,22 @@ impl LocalProvider {
         if !missing.is_empty() {
             return Err(SandboxError::GuaranteeUnmet { backend: name, guarantees: missing });
         }
+        if let Some(cwd) = &call.cwd {
+            check_working_directory(cwd)?;
+        }
+        let dialect = Dialect { denial_signatures: Vec::new(), runner_failure_rules: Vec::new() };
+        let attempt = Attempt { backend: Backend::Unconfined, report: &report, dialect: &dialect };
+        if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
+            let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Channel, Some(report), elapsed(begun));
+            return Ok(RunResult { outcome, stdout: Captured::default(), stderr: Captured::default() });
+        }
         let ended = crate::run::run(Start {
             argv,
             environment: &environment,
             cwd: call.cwd.clone(),
             streams: [run.stdin, run.stdout, run.stderr],
+            given: run.given(),
+            observe: run.observe.as_ref(),
             passed: Vec::new(),
             status: None,
             family: if run.stdin == Stream::Inherit { Family::Alone } else { Family::Group },

@@ -3,7 +3,9 @@
 //! Two calls with different policies may run at once; nothing of a policy is remembered.
 
 use crate::backend::Backend;
-use crate::call::{CallOptions, Confinement, Finding, Insistence, ProviderConfig, RunOptions, RunResult, Stream};
+use crate::call::{
+    Attempt, CallOptions, Captured, Confinement, Finding, Insistence, ProviderConfig, RunOptions, RunResult, Stream,
+};
 use crate::canary::Canary;
 use crate::cancel::Cancel;
 use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapped};
@@ -32,12 +34,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+mod before_start;
 mod full_access;
 mod report;
 mod restricted;
 mod status_file;
 mod verdict;
 
+use before_start::{check_working_directory, too_late};
 use full_access::Unconfined;
 use restricted::closed_by;
 use status_file::prepare_status_file;
@@ -206,11 +210,11 @@ impl LocalProvider {
             let start = Unconfined { argv, environment, scrubbed, begun, deadline };
             return self.run_unconfined(start, policy, call, run, cancel);
         };
-        let terminal =
-            [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()]
-                .into_iter()
-                .zip(streams)
-                .any(|(terminal, stream)| terminal && stream == Stream::Inherit);
+        let own = [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()];
+        let terminal = own.into_iter().zip(streams).zip(run.given()).any(|((own, stream), given)| match given {
+            Some(given) => given.is_terminal(),
+            None => own && stream == Stream::Inherit,
+        });
         let mut ours = self.resolve(&confined, call, argv.len(), true)?;
         (ours.terminal, ours.environment, ours.notes) = (terminal, environment, scrubbed);
         let mut passed_over = PassedOver::default();
@@ -227,11 +231,20 @@ impl LocalProvider {
                 _ => Family::Supervised,
             };
             let has_channel = prepared.status.is_some();
+            let dialect = self.host.dialect(backend);
+            let attempt = Attempt { backend, report: &prepared.report, dialect: &dialect };
+            if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
+                let report = Some(prepared.report);
+                let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Channel, report, elapsed(begun));
+                return Ok(RunResult { outcome, stdout: Captured::default(), stderr: Captured::default() });
+            }
             let ended = crate::run::run(Start {
                 argv: &whole,
                 environment: &prepared.environment,
                 cwd: None,
                 streams,
+                given: run.given(),
+                observe: run.observe.as_ref(),
                 passed: prepared.wrapped.passed,
                 status: prepared.status,
                 family,
@@ -240,7 +253,6 @@ impl LocalProvider {
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
             });
-            let dialect = self.host.dialect(backend);
             let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
             let (refusal, runner_failure, stdout, stderr) = match attempted {
                 Attempted::Over { ending, denials, evidence, stdout, stderr } => {
@@ -342,7 +354,6 @@ impl LocalProvider {
         ours: bool,
     ) -> Result<Call<'a>, SandboxError> {
         options.restrictions.validate()?;
-        let failed = |detail: String| SandboxError::PreparationFailed { backend: "local".to_owned(), detail };
         let mut control = ControlPlane {
             launcher: self.host.launcher.as_ref().ok().cloned(),
             runtime_dir: runtime_dir::intended(self.configured_runtime.as_deref()),
@@ -353,15 +364,7 @@ impl LocalProvider {
         let mut roots = roots::resolve(policy, &control)?;
         let mounts = Mounts::look(&roots.writable, &roots.workspace.path)?;
         if let Some(cwd) = &options.cwd {
-            if !cwd.is_absolute() {
-                let detail = format!("working directory {} is not an absolute path", quote(cwd));
-                return Err(SandboxError::InvalidPolicy { detail });
-            }
-            match std::fs::metadata(cwd) {
-                Ok(metadata) if metadata.is_dir() => {}
-                Ok(_) => return Err(failed(format!("working directory {} is not a directory", quote(cwd)))),
-                Err(error) => return Err(failed(format!("working directory {}: {error}", quote(cwd)))),
-            }
+            check_working_directory(cwd)?;
         }
         if let Some(path) = options.status_file.as_ref().filter(|_| !ours) {
             prepare_status_file(path, &roots.writable)?;

@@ -3,12 +3,13 @@
 //! One thread waits for everything with poll(2). What is passed to the child beside its standard streams keeps its
 //! number and is close-on-exec everywhere but in that child.
 
-use crate::call::{Captured, OnSpawn, Stream};
+use crate::call::{Captured, Observer, OnSpawn, Output, Stream};
 use crate::cancel::Cancel;
 use command_fds::CommandFdExt as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -16,6 +17,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+mod sink;
+
+use sink::Sink;
 
 /// Descriptors that are passed on are moved up here, away from whatever the standard library has open in a child that
 /// is about to execute.
@@ -32,6 +37,8 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 ///
 /// SINCE(Linux 5.3): wait for the descriptor alone.
 const TICK: Duration = Duration::from_millis(5);
+/// How often we look whether a group whose leader has ended is empty.
+const GROUP_TICK: Duration = Duration::from_millis(20);
 
 /// Who has to be killed so that nothing is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +59,10 @@ pub(crate) struct Start<'a> {
     pub(crate) environment: &'a [(OsString, OsString)],
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) streams: [Stream; 3],
+    /// Descriptors that are standard streams, in place of what `streams` says.
+    pub(crate) given: [Option<&'a OwnedFd>; 3],
+    /// Is told what comes out of collected streams, as it comes.
+    pub(crate) observe: Option<&'a Observer>,
     /// Descriptors that the child keeps, under the numbers they have here.
     pub(crate) passed: Vec<OwnedFd>,
     /// The end of the status channel that we read.
@@ -91,8 +102,13 @@ pub(crate) fn status_channel() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, passable(&theirs)?))
 }
 
-/// Makes a file without a name that holds a plan, ready to be passed on.
-pub(crate) fn plan_descriptor(block: &[u8]) -> io::Result<OwnedFd> {
+/// Makes a file without a name that holds these bytes, at its beginning, ready to be passed on: a plan, or the input of a
+/// command.
+///
+/// # Errors
+///
+/// The host's, when neither memory nor a temp directory takes it.
+pub fn plan_descriptor(block: &[u8]) -> io::Result<OwnedFd> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = match rustix::fs::memfd_create("pinfold-plan", flags) {
         Ok(fd) => std::fs::File::from(fd),
@@ -116,8 +132,14 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
         command.process_group(0);
     }
     let [input, output, error] = start.streams;
-    command.stdin(if input == Stream::Inherit { Stdio::inherit() } else { Stdio::null() });
-    command.stdout(stdio(output)).stderr(stdio(error));
+    let [given_input, given_output, given_error] = start.given;
+    command.stdin(given(given_input)?.unwrap_or(if input == Stream::Inherit {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    }));
+    command.stdout(given(given_output)?.unwrap_or_else(|| stdio(output)));
+    command.stderr(given(given_error)?.unwrap_or_else(|| stdio(error)));
     // The descriptors are closed here as soon as the child has them, so that its end is the end of the channel.
     command.preserved_fds(start.passed);
     let mut child = command.spawn()?;
@@ -131,11 +153,14 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
     }
     let running = Running {
         pidfd: child_pid(&child).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
-        stdout: Sink::copied(child.stdout.take().map(Into::into), output, &io::stdout())?,
-        stderr: Sink::copied(child.stderr.take().map(Into::into), error, &io::stderr())?,
+        stdout: Sink::copied(child.stdout.take().map(Into::into), output, &io::stdout())?
+            .observed(start.observe, Output::Stdout),
+        stderr: Sink::copied(child.stderr.take().map(Into::into), error, &io::stderr())?
+            .observed(start.observe, Output::Stderr),
         status: Sink::new(start.status, Stream::Capture { limit: MAX_STATUS_BYTES })?,
         child,
         family: start.family,
+        leaderless: false,
         stopped: None,
         hurry: false,
         next_blow: None,
@@ -152,129 +177,13 @@ fn stdio(stream: Stream) -> Stdio {
     }
 }
 
+/// A descriptor of the caller's for the child.
+fn given(fd: Option<&OwnedFd>) -> io::Result<Option<Stdio>> {
+    fd.map(|fd| fd.try_clone().map(Stdio::from)).transpose()
+}
+
 fn child_pid(child: &Child) -> Option<Pid> {
     i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-}
-
-/// What comes out of one pipe.
-struct Sink {
-    fd: Option<OwnedFd>,
-    stream: Stream,
-    captured: Captured,
-    /// Where it is copied to, as long as somebody takes it.
-    copy_to: Option<OwnedFd>,
-    /// What is still to be copied. Nothing more is read before that is done.
-    pending: Vec<u8>,
-}
-
-impl Sink {
-    fn new(fd: Option<OwnedFd>, stream: Stream) -> io::Result<Self> {
-        if let Some(fd) = &fd {
-            // Only our end: the two ends of a pipe are separate open files.
-            rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
-        }
-        Ok(Self { fd, stream, captured: Captured::default(), copy_to: None, pending: Vec::new() })
-    }
-
-    /// The same, copied on to a stream of ours.
-    fn copied(fd: Option<OwnedFd>, stream: Stream, to: &impl std::os::fd::AsFd) -> io::Result<Self> {
-        let mut sink = Self::new(fd, stream)?;
-        if matches!(stream, Stream::Tee { .. }) {
-            sink.copy_to = writable(to).ok();
-        }
-        Ok(sink)
-    }
-
-    /// Reads what is there; the pipe is closed at its end. With `hurry`, what nobody takes now is not copied.
-    fn advance(&mut self, hurry: bool) {
-        let mut buffer = [0; 16 << 10];
-        // Bounded, so that one busy stream does not keep us from the clock.
-        for _ in 0..16 {
-            self.copy(hurry);
-            let Some(fd) = self.fd.as_ref().filter(|_| self.pending.is_empty()) else { return };
-            match rustix::io::read(fd, &mut buffer) {
-                Ok(count @ 1..) => {
-                    if self.copy_to.is_some() {
-                        self.pending.extend_from_slice(&buffer[..count]);
-                    }
-                    keep(&mut self.captured, &buffer[..count], self.stream);
-                }
-                Err(rustix::io::Errno::AGAIN) => return,
-                Err(rustix::io::Errno::INTR) => {}
-                Ok(0) | Err(_) => self.fd = None,
-            }
-        }
-        self.copy(hurry);
-    }
-
-    /// Copies as much as can be written without waiting.
-    fn copy(&mut self, hurry: bool) {
-        let mut done = 0;
-        while done < self.pending.len() {
-            let Some(to) = &self.copy_to else { break };
-            let mut ready = [PollFd::new(to, PollFlags::OUT)];
-            match poll(&mut ready, Some(&Timespec::default())) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => break,
-                _ => {}
-            }
-            // A pipe that can be written takes this much at once (pipe(7)).
-            let chunk = &self.pending[done..self.pending.len().min(done + 4096)];
-            match rustix::io::write(to, chunk) {
-                Ok(count) => done += count,
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => break,
-                // Nobody is there to read it; the command must not notice.
-                Err(_) => self.copy_to = None,
-            }
-        }
-        self.pending.drain(..done);
-        if hurry || self.copy_to.is_none() {
-            self.pending.clear();
-        }
-    }
-
-    /// What has to happen before there is more to do.
-    fn wanted(&self) -> Option<PollFd<'_>> {
-        match &self.copy_to {
-            Some(to) if !self.pending.is_empty() => Some(PollFd::new(to, PollFlags::OUT)),
-            _ => self.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)),
-        }
-    }
-}
-
-/// A stream of ours for writing without waiting where that is possible.
-///
-/// RACE: between asking whether a pipe takes more and writing, others may fill it, the command among them if it has the
-/// same pipe. Opened anew, a pipe has a flag of its own that says not to wait; a file must keep the offset it shares.
-fn writable(stream: &impl std::os::fd::AsFd) -> io::Result<OwnedFd> {
-    let fd = stream.as_fd();
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-    if kind == rustix::fs::FileType::Fifo {
-        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        if let Ok(anew) = rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
-            return Ok(anew);
-        }
-    }
-    fd.try_clone_to_owned()
-}
-
-fn keep(captured: &mut Captured, bytes: &[u8], stream: Stream) {
-    captured.total += bytes.len() as u64;
-    let (Stream::Capture { limit } | Stream::Tee { keep: limit }) = stream else { return };
-    let kept = &mut captured.bytes;
-    kept.extend_from_slice(&bytes[bytes.len().saturating_sub(limit)..]);
-    // Moving the rest to the front now and then costs less than doing it each time.
-    if kept.len() > limit.saturating_mul(2) {
-        kept.drain(..kept.len() - limit);
-    }
-}
-
-fn trim(mut captured: Captured, stream: Stream) -> Captured {
-    if let Stream::Capture { limit } | Stream::Tee { keep: limit } = stream {
-        let excess = captured.bytes.len().saturating_sub(limit);
-        captured.bytes.drain(..excess);
-    }
-    captured
 }
 
 /// The next step towards a process's end.
@@ -293,6 +202,8 @@ struct Running {
     stderr: Sink,
     status: Sink,
     family: Family,
+    /// The process has ended, and others of its group that were told to end have not.
+    leaderless: bool,
     stopped: Option<Stopped>,
     /// Time is up: what nobody reads from us is not waited for.
     hurry: bool,
@@ -307,7 +218,7 @@ impl Running {
         loop {
             let now = Instant::now();
             if exit.is_none() {
-                exit = self.child.try_wait()?.map(|status| (status, now + DRAIN));
+                exit = self.exited()?.map(|status| (status, now + DRAIN));
                 said_at_exit = self.said();
             } else if cancel.is_cancelled() || deadline.is_some_and(|deadline| now >= deadline) {
                 self.hurry = true;
@@ -341,9 +252,28 @@ impl Running {
                 deadline.filter(|_| exit.is_none() || (waiting && !self.hurry)),
                 self.next_blow.map(|(when, _)| when).filter(|_| exit.is_none()),
                 self.pidfd.is_none().then(|| now + TICK).filter(|_| exit.is_none()),
+                self.leaderless.then(|| now + GROUP_TICK).filter(|_| exit.is_none()),
             ];
             self.sleep(wake.into_iter().flatten().min(), exit.is_some(), woken)?;
         }
+    }
+
+    /// Takes the process's status if it has ended, and with it what was told to end.
+    ///
+    /// A group outlives its leader. As long as nobody has taken the leader's status, its number is the group's and no
+    /// other's: so others of the group have what is left of the grace, and a blow cannot hit anybody else.
+    fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
+        let leader = child_pid(&self.child).filter(|_| self.family == Family::Group && self.stopped.is_some());
+        if let (Some(leader), Some(_)) = (leader, self.next_blow) {
+            let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            let ended = matches!(waitid(WaitId::Pid(leader), look), Ok(Some(_)));
+            self.leaderless = ended && group_lives(leader);
+            if self.leaderless {
+                return Ok(None);
+            }
+        }
+        self.leaderless = false;
+        self.child.try_wait()
     }
 
     /// How much has been read of both streams.
@@ -361,7 +291,9 @@ impl Running {
         for sink in [&self.stdout, &self.stderr, &self.status] {
             wanted.extend(sink.wanted());
         }
-        wanted.extend(self.pidfd.as_ref().filter(|_| !ended).map(|fd| PollFd::new(fd, PollFlags::IN)));
+        wanted.extend(
+            self.pidfd.as_ref().filter(|_| !ended && !self.leaderless).map(|fd| PollFd::new(fd, PollFlags::IN)),
+        );
         // RACE: the switch may be thrown right now, after we looked at it: so what we have done decides, not the switch.
         if self.stopped.is_none() && (!ended || (self.is_waited_for() && !self.hurry)) {
             wanted.push(PollFd::from_borrowed_fd(woken.as_fd(), PollFlags::IN));
@@ -436,9 +368,9 @@ impl Running {
     fn finish(self, exit: ExitStatus) -> Ended {
         Ended {
             exit,
-            status: trim(self.status.captured, self.status.stream).bytes,
-            stdout: trim(self.stdout.captured, self.stdout.stream),
-            stderr: trim(self.stderr.captured, self.stderr.stream),
+            status: self.status.into_captured().bytes,
+            stdout: self.stdout.into_captured(),
+            stderr: self.stderr.into_captured(),
             stopped: self.stopped,
         }
     }
@@ -449,6 +381,18 @@ fn children_of(process: Pid) -> Vec<Pid> {
     let id = process.as_raw_nonzero();
     let list = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
+}
+
+/// Whether a process group has a member that is more than a status to be taken (proc_pid_stat(5)).
+fn group_lives(group: Pid) -> bool {
+    let of_group = |entry: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name may hold anything; after its closing bracket come state, parent and group.
+        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        let alive = fields.next().is_some_and(|state| !matches!(state, "Z" | "X"));
+        alive && fields.nth(1).and_then(|field| field.parse().ok()) == Some(group.as_raw_nonzero().get())
+    };
+    std::fs::read_dir("/proc").into_iter().flatten().flatten().any(of_group)
 }
 
 /// The number of a descriptor that is passed on.
@@ -466,6 +410,8 @@ mod tests {
             environment: &[],
             cwd: None,
             streams: [Stream::Null, Stream::Capture { limit: 8 }, Stream::Capture { limit: 100 }],
+            given: [None; 3],
+            observe: None,
             passed: Vec::new(),
             status: None,
             family: Family::Group,
@@ -516,54 +462,36 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_waits_until_there_is_no_time_left() {
-        let (reader, writer) = io::pipe().unwrap();
-        let (ours, mut theirs) = io::pipe().unwrap();
-        let mut sink = Sink::copied(Some(ours.into()), Stream::Tee { keep: 4 }, &writer).unwrap();
-        // The pipe of the test takes 64 KiB in all; the sink then stops to read.
-        let thread = std::thread::spawn(move || theirs.write_all(&[b'x'; 200_000]).map(|()| theirs));
+    fn a_group_is_killed_after_the_grace_although_its_leader_ended_at_once() {
+        // U318: the second blow does not depend on the leader.
+        let (argv, cancel) =
+            (script("(trap '' TERM; while :; do sleep 0.1; done) & echo $!; exec sleep 60"), Cancel::new());
+        let mut start = shell(&argv, &cancel);
+        start.deadline = Some(Instant::now() + Duration::from_millis(200));
+        let ended = run(start).unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.exit), Some(15));
+        let survivor: i32 = String::from_utf8(ended.stdout.bytes).unwrap().trim().parse().unwrap();
         let begun = Instant::now();
-        while sink.pending.is_empty() && begun.elapsed() < Duration::from_secs(10) {
-            sink.advance(false);
+        while rustix::process::test_kill_process(Pid::from_raw(survivor).unwrap()).is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(5), "{survivor} lives");
+            std::thread::sleep(Duration::from_millis(10));
         }
-        let before = sink.captured.total;
-        sink.advance(false);
-        assert!(!sink.pending.is_empty() && sink.captured.total == before && before < 200_000);
-        while sink.captured.total < 200_000 && begun.elapsed() < Duration::from_secs(10) {
-            sink.advance(true);
-        }
-        drop(thread.join().unwrap().unwrap());
-        sink.advance(true);
-        assert!(sink.fd.is_none() && sink.pending.is_empty());
-        assert_eq!(sink.captured.total, 200_000);
-        drop(reader);
-        sink.pending.push(b'x');
-        sink.copy(false);
-        assert!(sink.copy_to.is_none() && sink.pending.is_empty());
     }
 
     #[test]
-    fn a_slow_reader_gets_everything_in_order() {
-        let (mut reader, writer) = io::pipe().unwrap();
-        let (ours, mut theirs) = io::pipe().unwrap();
-        let mut sink = Sink::copied(Some(ours.into()), Stream::Tee { keep: 4 }, &writer).unwrap();
-        drop(writer);
-        let text: Vec<u8> = (0..300_000_u32).map(|number| number.to_le_bytes()[0]).collect();
-        let expected = text.clone();
-        let thread = std::thread::spawn(move || theirs.write_all(&text));
-        let slow = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(100));
-            let mut got = Vec::new();
-            io::Read::read_to_end(&mut reader, &mut got).map(|_| got)
+    fn given_descriptors_are_the_streams_and_what_comes_is_told() {
+        let input = plan_descriptor(b"given\n").unwrap();
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let ours = std::sync::Arc::clone(&told);
+        let observer: Observer = std::sync::Arc::new(move |output, bytes: &[u8]| {
+            ours.lock().unwrap().extend(bytes.iter().map(|byte| (output, *byte)));
         });
-        while sink.fd.is_some() || !sink.pending.is_empty() {
-            sink.advance(false);
-            poll(&mut sink.wanted().into_iter().collect::<Vec<_>>(), Some(&Timespec { tv_sec: 1, tv_nsec: 0 }))
-                .unwrap();
-        }
-        drop(sink);
-        thread.join().unwrap().unwrap();
-        assert!(slow.join().unwrap().unwrap() == expected);
+        let (argv, cancel) = (script("cat; echo e >&2"), Cancel::new());
+        let mut start = shell(&argv, &cancel);
+        (start.given, start.observe) = ([Some(&input), None, None], Some(&observer));
+        assert_eq!(run(start).unwrap().stdout.bytes, b"given\n");
+        let of = |wanted| told.lock().unwrap().iter().filter(|(output, _)| *output == wanted).count();
+        assert_eq!((of(Output::Stdout), of(Output::Stderr)), (6, 2));
     }
 
     #[test]
