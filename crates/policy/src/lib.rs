@@ -13,6 +13,7 @@
 //! | [`argv`] | the command to start instead of the caller's, and its strict wire form |
 //! | [`guarantee`] | the closed list of promises, and how strongly one is kept |
 //! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
+//! | [`protect`] | names inside writable roots that stay as they are |
 //! | [`restrictions`] | what a call closes beyond its mode |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
 //! | [`pattern`] | which paths a rule speaks of |
@@ -51,6 +52,7 @@ pub mod mode;
 pub mod outcome;
 pub mod pattern;
 pub mod policy;
+pub mod protect;
 pub mod quote;
 pub mod report;
 pub mod restrictions;
@@ -67,6 +69,7 @@ pub use mode::{ConfinedMode, SandboxMode};
 pub use outcome::{Denial, DenialEvidence, Ending, Outcome, StatusEvidence, Stop, Verdict};
 pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
+pub use protect::{Effect, Moved, ProtectedNames, ProtectionRule, Surroundings};
 pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempView};
 pub use restrictions::{Network, Restrictions, Sockets, Variables};
 pub use signal::Signal;

@@ -1,0 +1,106 @@
+//! What git executes or obeys, as gitrepository-layout(5) lays it out.
+//!
+//! Everything else in a repository stays writable: objects, refs, index, logs, the states of a merge or rebase. So commits,
+//! branches and rebases work, while `git config`, `git init`, `git clone` and `git worktree add` (into a root) do not: each
+//! would write what a later git outside obeys.
+//!
+//! A directory is a repository by what it holds, not only by the name `.git`: git takes the current directory for one if
+//! it has `objects`, `refs` and `HEAD`. A command could put one together piece by piece, so the piece that would complete it
+//! is refused if hooks or configuration are there already.
+
+use super::ProtectionRule::{self, GitControl, GitName, GitRepository};
+use super::{Effect, Surroundings};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+fn is(name: &OsStr, word: &str) -> bool {
+    name.as_encoded_bytes().eq_ignore_ascii_case(word.as_bytes())
+}
+
+fn is_any(name: &OsStr, words: &[&str]) -> bool {
+    words.iter().any(|word| is(name, word))
+}
+
+/// Names directly in a repository by which it can have programs run or other directories obeyed.
+const CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "gitdir"];
+
+/// Directories in a repository of which git obeys nothing, and in which branches may have any name.
+const DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "annex"];
+
+/// Returns the rule on a path, given as its names. `above(n)` is the directory of the first `n` of them.
+pub(super) fn rule_on(
+    names: &[&OsStr],
+    above: &dyn Fn(usize) -> PathBuf,
+    effect: Effect,
+    around: &dyn Surroundings,
+) -> Option<ProtectionRule> {
+    if names.iter().any(|name| is(name, ".git")) {
+        let mut each = names.iter().enumerate().filter(|(_, name)| is(name, ".git"));
+        return each.find_map(|(index, _)| inside(&names[index + 1..]));
+    }
+    // Not below a `.git`; so a repository only by what it holds.
+    for index in 0..names.len() {
+        if is_control(&names[index..]) && is_repository(&above(index), around) {
+            return Some(GitControl);
+        }
+    }
+    let last = names.last()?;
+    if effect != Effect::Alter && is_any(last, &["objects", "refs", "HEAD", "commondir"]) {
+        return completes(last, &above(names.len() - 1), around).then_some(GitRepository);
+    }
+    None
+}
+
+/// The rule on a path inside a directory named `.git`.
+fn inside(rest: &[&OsStr]) -> Option<ProtectionRule> {
+    let Some(first) = rest.first() else { return Some(GitName) };
+    if is_control(rest) {
+        return Some(GitControl);
+    }
+    if is(first, "worktrees") {
+        // worktrees/NAME/…
+        return rest.get(2..).filter(|rest| is_control(rest)).map(|_| GitControl);
+    }
+    if is(first, "modules") {
+        // modules/NAME/…, where NAME may have slashes, and submodules submodules of their own.
+        for index in 2..rest.len() {
+            if is_control(&rest[index..]) {
+                return Some(GitControl);
+            }
+            if is_any(rest[index], &DATA) {
+                return None;
+            }
+        }
+    }
+    None
+}
+
+/// Whether the first names of a path inside a repository lead to what git obeys.
+fn is_control(rest: &[&OsStr]) -> bool {
+    match rest {
+        [first, second, ..] if is(first, "info") => is(second, "attributes"),
+        [first, ..] => is_any(first, &CONTROL),
+        [] => false,
+    }
+}
+
+/// Whether a directory is a repository by what it holds, or the administrative directory of one's worktree.
+fn is_repository(directory: &Path, around: &dyn Surroundings) -> bool {
+    let has = |name: &str| around.exists(&directory.join(name));
+    if (has("objects") && has("refs")) || (has("commondir") && has("HEAD")) {
+        return true;
+    }
+    let parent = directory.parent().filter(|parent| parent.file_name().is_some_and(|name| is(name, "worktrees")));
+    parent.and_then(Path::parent).is_some_and(|main| {
+        let has = |name: &str| around.exists(&main.join(name));
+        has("objects") && has("refs")
+    })
+}
+
+/// Whether a new name makes a directory a repository in which something to obey waits already.
+fn completes(name: &OsStr, directory: &Path, around: &dyn Surroundings) -> bool {
+    let has = |name: &str| around.exists(&directory.join(name));
+    let other = [("objects", "refs"), ("refs", "objects"), ("HEAD", "commondir"), ("commondir", "HEAD")];
+    let completed = other.iter().any(|(new, other)| is(name, new) && has(other));
+    completed && (CONTROL.iter().any(|control| has(control)) || has("info/attributes"))
+}
