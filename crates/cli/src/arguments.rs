@@ -162,6 +162,49 @@ pub(crate) struct PolicyOptions {
     /// What is closed beyond the mode.
     #[command(flatten)]
     pub(crate) restrictions: RestrictionOptions,
+    /// What it may use up.
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
+}
+
+/// What the command may use up; shared by `run` and `confine`.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LimitOptions {
+    /// Processes and threads of the whole call [default: many]
+    ///
+    /// The default is half of what the host can have, at most 16384. It holds where the
+    /// backend can hold it, and the report says where it cannot. A number that is given here
+    /// holds, or nothing runs. none: no bound of ours.
+    #[arg(verbatim_doc_comment, long, value_name = "N")]
+    pub(crate) max_processes: Option<String>,
+    /// Memory of the whole call, without swap
+    ///
+    /// A size is a whole number of bytes, or of KiB, MiB, GiB or TiB: 2GiB. Files in the
+    /// private temp area count. Needs a control group of the call's own.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "SIZE")]
+    pub(crate) max_memory: Option<String>,
+    /// Private writable memory of each process
+    ///
+    /// Address space that is only reserved does not count. For programs that a bound on the
+    /// address space would break: Java, Node, Go.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "SIZE")]
+    pub(crate) max_process_memory: Option<String>,
+    /// Processor time of each process
+    ///
+    /// The process receives SIGXCPU then, and is killed a second later.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "SECONDS")]
+    pub(crate) max_cpu_seconds: Option<String>,
+    /// Size of each file that the command writes
+    ///
+    /// Not of a file that standard output or error is redirected to.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "SIZE")]
+    pub(crate) max_file_size: Option<String>,
+    /// Open files of each process, 8 or more
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    pub(crate) max_open_files: Option<String>,
+    /// Size of each private temp file system: /tmp, /var/tmp and /dev/shm
+    #[arg(long, hide_short_help = true, value_name = "SIZE")]
+    pub(crate) max_temp_size: Option<String>,
 }
 
 /// What is closed beyond the mode; shared by `run`, `confine` and `explain`.

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod bounds;
 mod confine;
 mod doctor;
 mod explain;

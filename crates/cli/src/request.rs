@@ -1,11 +1,12 @@
 //! From words to a request: every word of the command line is checked here, before anything is prepared or started.
 
 use crate::arguments::{PolicyOptions, RestrictionOptions};
+use crate::bounds::limits;
 use crate::surroundings::Surroundings;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
-    ConfinedMode, ExecutionPolicy, Guarantee, Network, Restrictions, SandboxError, SandboxMode, Sockets, UnknownWord,
-    Variables, restrictions::SECRETS_IN_HOME, validate_command,
+    ConfinedMode, ExecutionPolicy, Guarantee, Limits, Network, Restrictions, SandboxError, SandboxMode, Sockets,
+    UnknownWord, Variables, restrictions::SECRETS_IN_HOME, validate_command,
 };
 use pinfold_providers::{Backend, CallOptions, Insistence};
 use std::ffi::OsString;
@@ -27,6 +28,8 @@ pub(crate) struct Request {
     pub(crate) restrictions: Restrictions,
     /// Whether sockets must be closed, or may stay open where they cannot be.
     pub(crate) sockets: Insistence,
+    /// What it may use up, and whether processes must be bounded.
+    pub(crate) limits: (Limits, Insistence),
 }
 
 impl Request {
@@ -50,6 +53,7 @@ impl Request {
         Ok(Self {
             restrictions,
             sockets,
+            limits: limits(&options.limits, mode)?,
             policy: policy(mode, options.workspace.as_ref(), &options.writable, around)?,
             backend,
             require,
@@ -67,6 +71,8 @@ impl Request {
             cwd: self.cwd,
             restrictions: self.restrictions,
             sockets: self.sockets,
+            limits: self.limits.0,
+            processes: self.limits.1,
             ..CallOptions::default()
         };
         (self.policy, call)

@@ -8,7 +8,8 @@ use crate::signals::Watch;
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, hint, hurry, one_line, say, say_json};
 use pinfold_policy::{
-    Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence, quote::quote,
+    BoundEvidence, Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence,
+    quote::quote,
 };
 use pinfold_providers::{CallOptions, LocalProvider, RunOptions, Stream};
 use std::ffi::OsString;
@@ -172,7 +173,18 @@ fn speak(outcome: &Result<Outcome, SandboxError>, arguments: &Run, mode: Sandbox
 /// Returns what a person needs to know of a call that did not go well: a hint about a refusal is one line, and
 /// none if it is `reported` to a program.
 fn remarks(outcome: &Outcome, argv: &[OsString], mode: SandboxMode, reported: bool) -> Vec<String> {
-    match outcome.ending() {
+    let met = outcome.bounds_met().iter().map(|met| {
+        format!(
+            "the command met its bound on {} ({})",
+            met.resource,
+            match met.evidence {
+                BoundEvidence::Kernel => "the kernel counted it",
+                BoundEvidence::Signal => "by the signal that ended it",
+            }
+        )
+    });
+    let mut lines: Vec<String> = met.collect();
+    lines.extend(match outcome.ending() {
         Ending::NotStarted { code, detail } => {
             vec![format!("error[{code}]: {detail}"), format!("hint: {}", next_step(*code, argv))]
         }
@@ -183,7 +195,8 @@ fn remarks(outcome: &Outcome, argv: &[OsString], mode: SandboxMode, reported: bo
             denial_hint(outcome.denials(), mode).into_iter().collect()
         }
         _ => Vec::new(),
-    }
+    });
+    lines
 }
 
 fn next_step(code: ErrorCode, argv: &[OsString]) -> String {

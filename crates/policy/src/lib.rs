@@ -15,6 +15,7 @@
 //! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
 //! | [`protect`] | names inside writable roots that stay as they are |
 //! | [`restrictions`] | what a call closes beyond its mode |
+//! | [`limits`] | what a call may use up |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
 //! | [`pattern`] | which paths a rule speaks of |
 //! | [`signal`] | signal numbers and names |
@@ -47,6 +48,7 @@ pub mod error;
 pub mod escalation;
 pub mod guarantee;
 pub mod launcher_stage;
+pub mod limits;
 pub mod markers;
 pub mod mode;
 pub mod outcome;
@@ -65,6 +67,7 @@ pub use dialect::Dialect;
 pub use error::{BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError};
 pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
 pub use launcher_stage::LauncherStage;
+pub use limits::{Bound, BoundEvidence, BoundMeans, BoundMet, BoundScope, Limits, Resource};
 pub use mode::{ConfinedMode, SandboxMode};
 pub use outcome::{Denial, DenialEvidence, Ending, Outcome, StatusEvidence, Stop, Verdict};
 pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};

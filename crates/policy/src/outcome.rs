@@ -2,6 +2,7 @@
 //! evidence. The verdict is derived from these facts by one function and cannot be set, also not through JSON.
 
 use crate::error::ErrorCode;
+use crate::limits::BoundMet;
 use crate::report::EnforcementReport;
 use crate::signal::Signal;
 use crate::wire::escaped;
@@ -178,13 +179,14 @@ impl Verdict {
 
 /// Holds everything there is to say about how one call ended.
 ///
-/// Its JSON form is `{verdict, ending, ran, denials, statusEvidence, report?, durationMs}`. A verdict or `ran` that
+/// Its JSON form is `{verdict, ending, ran, denials, boundsMet?, statusEvidence, report?, durationMs}`. A verdict or `ran` that
 /// does not follow from the rest is refused when read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WireOutcome", into = "WireOutcome")]
 pub struct Outcome {
     ending: Ending,
     denials: Vec<Denial>,
+    bounds_met: Vec<BoundMet>,
     status_evidence: StatusEvidence,
     report: Option<EnforcementReport>,
     duration_ms: u64,
@@ -203,7 +205,18 @@ impl Outcome {
     ) -> Self {
         let text_counts = matches!(ending, Ending::Exited { code } if code != 0);
         denials.retain(|denial| text_counts || denial.evidence != DenialEvidence::Inferred);
-        Self { ending, denials, status_evidence, report, duration_ms }
+        Self { ending, denials, bounds_met: Vec::new(), status_evidence, report, duration_ms }
+    }
+
+    /// Returns the same with the bounds that are known to have been met.
+    pub fn with_bounds_met(self, bounds_met: Vec<BoundMet>) -> Self {
+        Self { bounds_met, ..self }
+    }
+
+    /// Returns the bounds that are known to have been met. That none is listed does not say that none was: most of them
+    /// show only in an error that the command receives.
+    pub fn bounds_met(&self) -> &[BoundMet] {
+        &self.bounds_met
     }
 
     /// Returns the one-word sum.
@@ -267,6 +280,8 @@ struct WireOutcome {
     ending: Ending,
     ran: bool,
     denials: Vec<Denial>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    bounds_met: Vec<BoundMet>,
     status_evidence: StatusEvidence,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<EnforcementReport>,
@@ -280,6 +295,7 @@ impl From<Outcome> for WireOutcome {
             ran: outcome.ran(),
             ending: outcome.ending,
             denials: outcome.denials,
+            bounds_met: outcome.bounds_met,
             status_evidence: outcome.status_evidence,
             report: outcome.report,
             duration_ms: outcome.duration_ms,
@@ -291,7 +307,8 @@ impl TryFrom<WireOutcome> for Outcome {
     type Error = String;
 
     fn try_from(wire: WireOutcome) -> Result<Self, Self::Error> {
-        let outcome = Self::new(wire.ending, wire.denials, wire.status_evidence, wire.report, wire.duration_ms);
+        let outcome = Self::new(wire.ending, wire.denials, wire.status_evidence, wire.report, wire.duration_ms)
+            .with_bounds_met(wire.bounds_met);
         if outcome.verdict() != wire.verdict {
             return Err(format!("verdict is {} but follows from the ending as {}", wire.verdict, outcome.verdict()));
         }
@@ -305,6 +322,7 @@ impl TryFrom<WireOutcome> for Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{BoundEvidence, Resource};
 
     fn signal(number: i32) -> Signal {
         Signal::from_number(number).unwrap()
@@ -370,7 +388,8 @@ mod tests {
     #[test]
     fn outcomes_survive_json() {
         for (ending, ..) in every_ending() {
-            let outcome = outcome(ending, vec![kernel_denial()]);
+            let met = BoundMet { resource: Resource::CpuTime, evidence: BoundEvidence::Signal };
+            let outcome = outcome(ending, vec![kernel_denial()]).with_bounds_met(vec![met]);
             let json = serde_json::to_string(&outcome).unwrap();
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }

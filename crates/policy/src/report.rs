@@ -3,6 +3,7 @@
 
 use crate::argv::Enforcement;
 use crate::guarantee::{Guarantee, GuaranteeReport, Strength};
+use crate::limits::Bound;
 use crate::mode::SandboxMode;
 use crate::wire::escaped;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,8 @@ pub struct ReportFacts {
     pub guarantees: Vec<GuaranteeReport>,
     /// Hard links found below the writable roots.
     pub hard_links: HardLinkFindings,
+    /// Bounds on what the command uses up, as they hold.
+    pub bounds: Vec<Bound>,
     /// Remarks on the call as a whole, each a sentence.
     pub notes: Vec<String>,
 }
@@ -204,6 +207,8 @@ struct WireReport {
     landlock_abi: Option<u32>,
     guarantees: Vec<GuaranteeReport>,
     hard_links: HardLinkFindings,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    bounds: Vec<Bound>,
     #[serde(default)]
     notes: Vec<String>,
 }
@@ -221,6 +226,7 @@ impl From<EnforcementReport> for WireReport {
             landlock_abi: facts.landlock_abi,
             guarantees: facts.guarantees,
             hard_links: facts.hard_links,
+            bounds: facts.bounds,
             notes: facts.notes,
         }
     }
@@ -240,6 +246,7 @@ impl TryFrom<WireReport> for EnforcementReport {
             landlock_abi: wire.landlock_abi,
             guarantees: wire.guarantees,
             hard_links: wire.hard_links,
+            bounds: wire.bounds,
             notes: wire.notes,
         });
         if report.enforcement == claimed {
@@ -254,6 +261,7 @@ impl TryFrom<WireReport> for EnforcementReport {
 mod tests {
     use super::*;
     use crate::guarantee::Layer;
+    use crate::limits::{BoundMeans, BoundScope, Resource};
 
     fn facts(mode: SandboxMode) -> ReportFacts {
         ReportFacts {
@@ -268,6 +276,7 @@ mod tests {
                 .map(|guarantee| GuaranteeReport::new(*guarantee, Strength::Enforced, &[Layer::MountTree], true))
                 .collect(),
             hard_links: HardLinkFindings::default(),
+            bounds: vec![],
             notes: vec![],
         }
     }
@@ -359,6 +368,12 @@ mod tests {
             facts.guarantees.pop();
             facts.hard_links.total = 1;
             facts.notes.push("n".into());
+            facts.bounds.push(Bound {
+                resource: Resource::CpuTime,
+                most: 3,
+                scope: BoundScope::Process,
+                means: BoundMeans::Rlimit,
+            });
             let report = EnforcementReport::new(facts);
             let json = serde_json::to_string(&report).unwrap();
             assert_eq!(serde_json::from_str::<EnforcementReport>(&json).unwrap(), report, "{json}");

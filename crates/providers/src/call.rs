@@ -1,7 +1,7 @@
 //! What a caller asks beside the policy, and what it receives.
 
 use crate::backend::Backend;
-use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Outcome, Restrictions};
+use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Limits, Outcome, Restrictions};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -106,6 +106,10 @@ pub struct CallOptions {
     pub restrictions: Restrictions,
     /// Whether closing sockets may be given up where the mechanism cannot do it.
     pub sockets: Insistence,
+    /// What the call may use up. A mechanism that cannot hold a bound is not used.
+    pub limits: Limits,
+    /// Whether the bound on processes may be given up where the mechanism cannot hold it.
+    pub processes: Insistence,
     /// Sentences that are added to the report as they are.
     pub notes: Vec<String>,
 }

@@ -22,6 +22,7 @@
 //! | `plan` | what every mechanism's plan is made from |
 //! | `canary` | what every probe does |
 //! | `closed` | what a call closes beyond its mode, found on this host |
+//! | `limits` | how each mechanism holds bounds |
 //! | `sockets` | sockets that lead to processes outside |
 //! | `environment` | variables without credentials |
 //! | `hard_links` | files below a root that have names elsewhere |
@@ -44,6 +45,7 @@ mod custom_runner;
 mod environment;
 mod hard_links;
 mod launcher;
+mod limits;
 mod linux_bwrap;
 mod linux_landlock;
 mod linux_namespace;
@@ -66,6 +68,7 @@ pub use call::{
 pub use cancel::Cancel;
 pub use environment::scrub as scrub_environment;
 pub use explain::{Answer, Operation, Question, Ruling};
+pub use limits::default_processes;
 pub use provider::LocalProvider;
 pub use run::plan_descriptor as unnamed_file;
 pub use runtime_dir::ProcessDirectory;

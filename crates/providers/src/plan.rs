@@ -2,6 +2,7 @@
 
 use crate::closed::Closed;
 use crate::launcher::push;
+use crate::limits::Bounds;
 use crate::roots::PinnedRoot;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Network, Strength, TempView};
@@ -41,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) set: Vec<(OsString, OsString)>,
     /// What is closed beyond the mode.
     pub(crate) closed: Closed,
+    /// What the call may use up.
+    pub(crate) bounds: Bounds,
 }
 
 impl Request {
@@ -111,6 +114,9 @@ impl Request {
         }
         for pattern in &self.closed.unset {
             push(words, &["--unset", pattern]);
+        }
+        for (kind, most) in &self.bounds.words {
+            push(words, &["--limit", kind, &most.to_string()]);
         }
         match &self.status {
             StatusTo::Nowhere => {}
@@ -349,6 +355,7 @@ pub(crate) mod golden {
             supervise: false,
             terminal: false,
             set: Vec::new(),
+            bounds: Bounds::default(),
             closed: Closed::default(),
         }
     }
@@ -375,6 +382,8 @@ pub(crate) mod golden {
             absent: Vec::new(),
         });
         request.closed.unset = vec!["*TOKEN"];
+        request.bounds.words = vec![("processes", 51), ("cpu", 60)];
+        request.bounds.temp = Some(1 << 20);
         request
     }
 

@@ -56,6 +56,9 @@ pub(crate) fn outer(
     };
     if request.writes() {
         for place in request.covered().iter().map(|path| path.as_path()).chain([Path::new("/dev/shm")]) {
+            if let Some(most) = request.bounds.temp {
+                push(&mut words, &["--size", &most.to_string()]);
+            }
             push(&mut words, &["--perms".as_ref(), "1777".as_ref(), "--tmpfs".as_ref(), place.as_os_str()]);
         }
     }

@@ -15,6 +15,9 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
     if request.writes() {
         push(&mut words, &["--shm"]);
     }
+    if let Some(most) = request.bounds.temp {
+        push(&mut words, &["--limit", "temp", &most.to_string()]);
+    }
     request.push_roots(&mut words);
     push_closed(&mut words, request);
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));

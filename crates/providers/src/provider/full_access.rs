@@ -25,6 +25,11 @@ impl LocalProvider {
             let detail = "under danger-full-access no network, socket or path is closed".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
         }
+        let bounds = limits::bounds(&call.limits, call.processes, Backend::Unconfined, false, Kernel::look());
+        if bounds.is_err() {
+            let detail = "under danger-full-access nothing is bounded".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
+        }
         let mut notes = vec!["Nothing is confined: the policy says danger-full-access.".to_owned()];
         notes.extend(scrubbed);
         notes.extend(call.notes.iter().cloned());
@@ -37,6 +42,7 @@ impl LocalProvider {
             landlock_abi: None,
             guarantees: unconfined::state(),
             hard_links: HardLinkFindings::default(),
+            bounds: Vec::new(),
             notes,
         });
         let missing = report.missing(&call.require);

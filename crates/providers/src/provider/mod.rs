@@ -12,6 +12,7 @@ use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapp
 use crate::closed::{self, Closed, Denied};
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
+use crate::limits::{self, Bounds, Kernel};
 use crate::mounts::Mounts;
 use crate::outcome::{Attempted, interpret};
 use crate::plan::{Request, StatusTo};
@@ -205,6 +206,7 @@ impl LocalProvider {
         let deadline = run.timeout.and_then(|timeout| begun.checked_add(timeout));
         let streams = [run.stdin, run.stdout, run.stderr];
         call.restrictions.validate()?;
+        call.limits.validate()?;
         let (environment, scrubbed) = environment::scrub(outcome::environment(&run.env), &call.restrictions);
         let Some(confined) = policy.confined() else {
             let start = Unconfined { argv, environment, scrubbed, begun, deadline };
@@ -257,7 +259,7 @@ impl LocalProvider {
             let (refusal, runner_failure, stdout, stderr) = match attempted {
                 Attempted::Over { ending, denials, evidence, stdout, stderr } => {
                     let outcome = Outcome::new(ending, denials, evidence, Some(prepared.report), elapsed(begun));
-                    return Ok(RunResult { outcome, stdout, stderr });
+                    return Ok(RunResult { outcome: limits::note_met(outcome), stdout, stderr });
                 }
                 Attempted::NotConfined { refusal, runner_failure, stdout, stderr } => {
                     (refusal, runner_failure, stdout, stderr)
@@ -354,6 +356,7 @@ impl LocalProvider {
         ours: bool,
     ) -> Result<Call<'a>, SandboxError> {
         options.restrictions.validate()?;
+        options.limits.validate()?;
         let mut control = ControlPlane {
             launcher: self.host.launcher.as_ref().ok().cloned(),
             runtime_dir: runtime_dir::intended(self.configured_runtime.as_deref()),
@@ -494,6 +497,7 @@ impl LocalProvider {
             roots: call.roots.writable.clone(),
             between: if has_mounts { call.roots.between.clone() } else { Vec::new() },
             closed: Closed::default(),
+            bounds: Bounds::default(),
             landlock_abi: usable.landlock_abi,
             shared_temps: self.host.shared_temps.clone(),
             temp: None,
@@ -507,6 +511,11 @@ impl LocalProvider {
             set: Vec::new(),
         };
         request.closed = closed_by(call, backend, &request)?;
+        let CallOptions { limits, processes, .. } = call.options;
+        request.bounds =
+            limits::bounds(limits, *processes, backend, request.writes(), Kernel::look()).map_err(|detail| {
+                SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail }
+            })?;
         Ok(request)
     }
 

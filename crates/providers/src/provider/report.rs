@@ -39,6 +39,7 @@ impl LocalProvider {
             let note = "Variables are removed by their names when the command starts; nobody looks at their values.";
             statement.notes.push(note.to_owned());
         }
+        statement.notes.extend(request.bounds.given_up.clone());
         statement.notes.extend(call.notes.iter().cloned());
         statement.notes.extend(call.options.notes.iter().cloned());
         EnforcementReport::new(ReportFacts {
@@ -50,6 +51,7 @@ impl LocalProvider {
             landlock_abi: Some(usable.landlock_abi).filter(|abi| *abi > 0),
             guarantees: statement.guarantees,
             hard_links: call.findings.clone(),
+            bounds: request.bounds.stated.clone(),
             notes: statement.notes,
         })
     }

@@ -58,6 +58,7 @@ impl LocalProvider {
                 roots,
                 between: Vec::new(),
                 closed: Closed::default(),
+                bounds: Bounds::default(),
                 landlock_abi: 0,
                 shared_temps,
                 temp,
