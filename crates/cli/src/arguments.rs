@@ -217,19 +217,32 @@ pub(crate) struct RestrictionOptions {
     /// cannot do it is not used.
     #[arg(verbatim_doc_comment, long, value_name = "NETWORK")]
     pub(crate) network: Option<String>,
-    /// Path that the command cannot read
+    /// Path or pattern that the command cannot read
     ///
     /// May be given more than once; a directory stands for everything below it. Where it
     /// leads through links, what it leads to is closed. A directory closes better than a file:
     /// a file that somebody replaces while the command runs can be read again.
-    #[arg(verbatim_doc_comment, long, value_name = "PATH")]
+    /// A pattern has * ? [...] {a,b} within a name and ** for any directories, such as
+    /// '**/*.pem'; it closes what it matches when the command starts. ~/ is the home directory.
+    #[arg(verbatim_doc_comment, long, value_name = "PATTERN")]
     pub(crate) deny_read: Vec<OsString>,
-    /// Deny reading keys and credentials in the home directory
+    /// Insist on closing keys and credentials in the home directory
     ///
-    /// Those of a list that exist: .ssh, .gnupg, .aws, .netrc, browser profiles, credentials
-    /// of other agents and so on. `pinfold explain --deny-secrets` shows them.
-    #[arg(verbatim_doc_comment, long)]
+    /// They are closed by default where the backend can: those of a list that exist, such as
+    /// .ssh (but for config, known_hosts and public keys), .gnupg, .aws, .netrc, browser
+    /// profiles and credentials of other agents. With this option nothing runs where they
+    /// cannot be closed. `pinfold explain` shows them.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true)]
     pub(crate) deny_secrets: bool,
+    /// Leave keys and credentials in the home directory readable
+    #[arg(long)]
+    pub(crate) allow_secrets: bool,
+    /// Secret that stays readable
+    ///
+    /// May be given more than once: one of the list, such as ~/.git-credentials, or a path in
+    /// a denied directory. Opens nothing that would not be readable without pinfold.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PATH")]
+    pub(crate) allow_read: Vec<OsString>,
     /// Unix sockets of processes outside [default: closed where possible]
     ///
     /// closed: docker, the session bus, ssh and gpg agents, tmux, editors and every other
@@ -239,9 +252,10 @@ pub(crate) struct RestrictionOptions {
     /// that cannot close them. open: whatever the file permissions allow.
     #[arg(verbatim_doc_comment, long, value_name = "RULE")]
     pub(crate) sockets: Option<String>,
-    /// Socket that stays reachable
+    /// Socket that stays reachable, by path or name
     ///
-    /// May be given more than once. To push by ssh: --allow-socket "$SSH_AUTH_SOCK".
+    /// May be given more than once. Names: ssh-agent, gpg-agent, docker, podman, session-bus,
+    /// system-bus, wayland, x11, tmux, editor. To push by ssh: --allow-socket ssh-agent.
     #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PATH")]
     pub(crate) allow_socket: Vec<OsString>,
     /// Environment of the command [default: inherit]

@@ -35,6 +35,12 @@ fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) 
     if open && call.sockets == Insistence::WherePossible {
         say("note: backend linux_landlock cannot close unix sockets, so they are open; to insist: --sockets closed");
     }
+    if call.restrictions.denies_reads()
+        && confinement.backend == Backend::Landlock
+        && call.reads == Insistence::WherePossible
+    {
+        say("note: backend linux_landlock cannot close secrets, so they can be read; to insist: --deny-secrets");
+    }
     confinement.keep();
     Ok(line + "\n")
 }

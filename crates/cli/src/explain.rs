@@ -2,7 +2,8 @@
 //! plan; nothing is modelled a second time.
 
 use crate::arguments::Explain;
-use crate::request::{backend, execution_mode, policy, restrictions};
+use crate::closing::Closing;
+use crate::request::{backend, execution_mode, policy};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, one_line, print_or_complain};
 use pinfold_policy::quote::quote_if_needed;
@@ -34,8 +35,8 @@ fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) 
     let operation = arguments.operation.as_deref().map_or(Ok(Operation::Write), operation)?;
     let backend = arguments.backend.as_deref().map(backend).transpose()?;
     let policy = policy(mode, arguments.workspace.as_ref(), &arguments.writable, around)?;
-    let (restrictions, sockets) = restrictions(&arguments.restrictions, mode, around)?;
-    let call = CallOptions { backend, restrictions, sockets, ..CallOptions::default() };
+    let closing = Closing::new(&arguments.restrictions, &policy, None, around)?;
+    let call = CallOptions { backend, ..closing.options() };
     let form = Form::of(arguments.json);
     match (&arguments.path, policy.confined()) {
         (Some(path), Some(policy)) => {

@@ -11,6 +11,7 @@
 //! | `usage` | a command line that fits no grammar |
 //! | `surroundings` | where we stand, and what is no fit default workspace |
 //! | `request` | words checked and made into a policy |
+//! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
 //! | `run`, `confine`, `doctor`, `explain`, `version` | one command each |
 //! | `report_file` | the file of `run --report` |
 //! | `signals` | signals that end a call |
@@ -22,6 +23,7 @@
 
 mod arguments;
 mod bounds;
+mod closing;
 mod confine;
 mod doctor;
 mod explain;
@@ -31,7 +33,9 @@ mod orphans;
 mod report_file;
 mod request;
 mod run;
+mod secrets;
 mod signals;
+mod socket_names;
 mod surroundings;
 mod usage;
 mod version;

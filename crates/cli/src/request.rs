@@ -1,12 +1,12 @@
 //! From words to a request: every word of the command line is checked here, before anything is prepared or started.
 
-use crate::arguments::{PolicyOptions, RestrictionOptions};
+use crate::arguments::PolicyOptions;
 use crate::bounds::limits;
+use crate::closing::Closing;
 use crate::surroundings::Surroundings;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
-    ConfinedMode, ExecutionPolicy, Guarantee, Limits, Network, Restrictions, SandboxError, SandboxMode, Sockets,
-    UnknownWord, Variables, restrictions::SECRETS_IN_HOME, validate_command,
+    ConfinedMode, ExecutionPolicy, Guarantee, Limits, SandboxError, SandboxMode, UnknownWord, validate_command,
 };
 use pinfold_providers::{Backend, CallOptions, Insistence};
 use std::ffi::OsString;
@@ -25,9 +25,7 @@ pub(crate) struct Request {
     /// The command's working directory, absolute, if one was named.
     pub(crate) cwd: Option<PathBuf>,
     /// What is closed beyond the mode.
-    pub(crate) restrictions: Restrictions,
-    /// Whether sockets must be closed, or may stay open where they cannot be.
-    pub(crate) sockets: Insistence,
+    pub(crate) closing: Closing,
     /// What it may use up, and whether processes must be bounded.
     pub(crate) limits: (Limits, Insistence),
 }
@@ -49,16 +47,11 @@ impl Request {
                 detail: format!("--backend has no meaning under {mode}: no backend is used"),
             });
         }
-        let (restrictions, sockets) = restrictions(&options.restrictions, mode, around)?;
-        Ok(Self {
-            restrictions,
-            sockets,
-            limits: limits(&options.limits, mode)?,
-            policy: policy(mode, options.workspace.as_ref(), &options.writable, around)?,
-            backend,
-            require,
-            cwd: options.cwd.as_ref().map(|cwd| working_directory(Path::new(cwd), around)).transpose()?,
-        })
+        let policy = policy(mode, options.workspace.as_ref(), &options.writable, around)?;
+        let cwd = options.cwd.as_ref().map(|cwd| working_directory(Path::new(cwd), around)).transpose()?;
+        let closing = Closing::new(&options.restrictions, &policy, cwd.as_deref(), around)?;
+        let limits = limits(&options.limits, mode)?;
+        Ok(Self { policy, backend, require, cwd, closing, limits })
     }
 }
 
@@ -69,61 +62,12 @@ impl Request {
             require: self.require,
             backend: self.backend,
             cwd: self.cwd,
-            restrictions: self.restrictions,
-            sockets: self.sockets,
             limits: self.limits.0,
             processes: self.limits.1,
-            ..CallOptions::default()
+            ..self.closing.options()
         };
         (self.policy, call)
     }
-}
-
-/// Sockets of name services. Without them `whoami` and `ssh` do not know the user on some hosts, and they do nothing but
-/// look names up; so they stay reachable unless somebody says that sockets are to be closed.
-const NAME_SERVICES: [&str; 4] =
-    ["/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve", "/run/systemd/userdb", "/var/lib/sss/pipes/nss"];
-
-/// Reads what is closed beyond the mode. Sockets are closed by default, where they can be; the rest is open.
-///
-/// Variables and secrets in files go together: as long as the files can be read and the network is open, removing
-/// variables alone would break `gh` and `npm publish` and protect little. So both are left to the caller.
-pub(crate) fn restrictions(
-    options: &RestrictionOptions,
-    mode: SandboxMode,
-    around: &Surroundings,
-) -> Result<(Restrictions, Insistence), SandboxError> {
-    let paths = |option: &str, paths: &[OsString]| -> Result<Vec<PathBuf>, SandboxError> {
-        paths.iter().map(|path| around.absolute(option, Path::new(path))).collect()
-    };
-    let network = options.network.as_deref().map_or(Ok(Network::Open), str::parse).map_err(invalid)?;
-    let variables = options.env.as_deref().map_or(Ok(Variables::Inherit), str::parse).map_err(invalid)?;
-    let asked: Option<Sockets> = options.sockets.as_deref().map(str::parse).transpose().map_err(invalid)?;
-    let confined = mode != SandboxMode::DangerFullAccess;
-    let sockets = asked.unwrap_or(if confined { Sockets::Closed } else { Sockets::Open });
-    let mut allowed_sockets = paths("--allow-socket", &options.allow_socket)?;
-    if asked.is_none() && confined {
-        let services = NAME_SERVICES.iter().map(PathBuf::from);
-        allowed_sockets.extend(services.filter(|path| path.exists()));
-    }
-    let mut denied_reads = paths("--deny-read", &options.deny_read)?;
-    if options.deny_secrets {
-        let home = around.home.as_ref().ok_or_else(|| SandboxError::InvalidPolicy {
-            detail: "--deny-secrets needs a home directory, and none is known".to_owned(),
-        })?;
-        let secrets = SECRETS_IN_HOME.iter().map(|name| home.join(name));
-        denied_reads.extend(secrets.filter(|path| path.symlink_metadata().is_ok()));
-    }
-    let name = |name: &OsString| {
-        name.to_str()
-            .map(str::to_owned)
-            .ok_or_else(|| SandboxError::InvalidPolicy { detail: format!("--keep-env {} is not UTF-8", quote(name)) })
-    };
-    let kept_variables = options.keep_env.iter().map(name).collect::<Result<_, _>>()?;
-    let restrictions = Restrictions { network, sockets, allowed_sockets, denied_reads, variables, kept_variables };
-    restrictions.validate()?;
-    let insistence = if asked.is_some() { Insistence::Required } else { Insistence::WherePossible };
-    Ok((restrictions, insistence))
 }
 
 /// Makes a working directory absolute, and looks whether it is one: a word that cannot be right is an error of the

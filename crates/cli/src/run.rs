@@ -11,7 +11,7 @@ use pinfold_policy::{
     BoundEvidence, Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence,
     quote::quote,
 };
-use pinfold_providers::{CallOptions, LocalProvider, RunOptions, Stream};
+use pinfold_providers::{LocalProvider, RunOptions, Stream};
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
@@ -47,7 +47,8 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         say(&format!("warning: nothing is confined under {mode}"));
     }
     let observed = Observation::of(arguments.json || report.is_some());
-    let call = CallOptions { notes: observed.note().map(str::to_owned).into_iter().collect(), ..call };
+    let mut call = call;
+    call.notes.extend(observed.note().map(str::to_owned));
     let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
     let result = provider.run(&arguments.argv, &policy, &call, &run, &watch.cancel);
     watch.ended();

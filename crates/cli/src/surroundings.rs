@@ -73,11 +73,24 @@ impl Surroundings {
         if path.is_absolute() {
             return Ok(path.to_owned());
         }
+        let (base, rest) = self.base_of(path)?;
+        Ok(if rest == Path::new(".") { base.to_owned() } else { base.join(rest) })
+    }
+
+    /// Splits a relative path into the directory it starts from and the rest; `..` at its front is taken off.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_POLICY` without a current directory, if one is needed.
+    pub(crate) fn base_of<'a>(&'a self, path: &'a Path) -> Result<(&'a Path, &'a Path), SandboxError> {
+        if path.is_absolute() {
+            return Ok((Path::new("/"), path));
+        }
         let (mut base, mut rest) = (self.current_directory()?, path);
         while let Ok(after) = rest.strip_prefix("..") {
             (base, rest) = (base.parent().unwrap_or(base), after);
         }
-        Ok(if rest.as_os_str().is_empty() { base.to_owned() } else { base.join(rest) })
+        Ok((base, if rest.as_os_str().is_empty() { Path::new(".") } else { rest }))
     }
 
     /// Says why a directory must not become writable by accident, as the end of a sentence.

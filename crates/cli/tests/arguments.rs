@@ -229,8 +229,11 @@ fn words_of_restrictions_are_checked_before_anything_runs() {
         (&["--network", "none"][..], "unknown network \"none\"; expected one of: open, private, off"),
         (&["--sockets", "none"], "expected one of: open, closed"),
         (&["--env", "none"], "expected one of: inherit, scrub"),
-        (&["--keep-env", "A"], "variables are listed as kept, but none is removed"),
-        (&["--sockets", "open", "--allow-socket", "/x"], "but no socket is closed"),
+        (&["--keep-env", "A"], "--keep-env has no use here: no variable is removed (--env scrub)"),
+        (
+            &["--sockets", "open", "--allow-socket", "/x"],
+            "--allow-socket has no use here: no socket is closed (--sockets closed)",
+        ),
         (&["--deny-read", "/"], "is the whole file tree"),
         (&["--deny-read", "."], "would hide the workspace"),
         (&["--deny-read", "/usr"], "would hide \"/usr\", which every command needs"),

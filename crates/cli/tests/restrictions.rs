@@ -51,28 +51,153 @@ fn the_network_is_open_unless_it_is_closed() {
     answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "cannot give a network of its own");
 }
 
+impl Scene {
+    /// A file below the scene with the word `secret` in it.
+    fn secret(&self, name: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "secret").unwrap();
+    }
+
+    /// What a command reads of a file.
+    fn read(&self, options: &[&str], name: &str) -> String {
+        self.script(options, &format!("cat '{}' 2>/dev/null || echo refused", self.path(name).display())).out
+    }
+}
+
 #[test]
-fn denied_paths_and_secrets_of_the_home_directory_cannot_be_read() {
+fn secrets_of_the_home_directory_are_closed_by_default_and_opened_by_name() {
     let scene = Scene::new();
-    for (folder, file) in [("home/.ssh", "home/.ssh/id"), ("home", "home/.netrc"), ("outside", "outside/key")] {
-        scene.folder(folder);
-        std::fs::write(scene.path(file), "secret").unwrap();
+    let closed = [".ssh/id", ".netrc", ".gnupg/private-keys-v1.d/x", ".aws/credentials", ".mozilla/p/logins.json"];
+    let open =
+        [".ssh/config", ".ssh/known_hosts", ".ssh/id.pub", ".gnupg/pubring.kbx", ".gitconfig", ".npmrc", ".bashrc"];
+    for name in closed.iter().chain(&open) {
+        scene.secret(&format!("home/{name}"));
     }
-    let read = |options: &[&str], file: &str| {
-        scene.script(options, &format!("cat '{}' 2>/dev/null || echo refused", scene.path(file).display())).out
-    };
-    for (file, option) in [
-        ("home/.ssh/id", &["--deny-secrets"][..]),
-        ("home/.netrc", &["--deny-secrets"]),
-        ("outside/key", &["--deny-read", "../outside"]),
+    for backend in [&[][..], &["--backend", "namespace"], &["--backend", "bwrap"]] {
+        for name in closed {
+            let name = format!("home/{name}");
+            assert_eq!(scene.read(&[backend, &["--allow-secrets"]].concat(), &name), "secret", "{name}");
+            assert_eq!(scene.read(backend, &name), "refused\n", "{name} {backend:?}");
+            assert_eq!(scene.read(&[backend, &["--mode", "read-only"]].concat(), &name), "refused\n", "{name}");
+        }
+        for name in open {
+            assert_eq!(scene.read(backend, &format!("home/{name}")), "secret", "{name} {backend:?}");
+        }
+    }
+    for (options, name, expected) in [
+        (&["--allow-read", "../home/.netrc"][..], ".netrc", "secret"),
+        (&["--allow-read", "../home/.netrc"], ".aws/credentials", "refused\n"),
+        (&["--allow-read", "~/.aws"], ".aws/credentials", "secret"),
+        (&["--allow-read", "~/.ssh/id"], ".ssh/id", "secret"),
+        (&["--allow-read", "~/.ssh/id"], ".ssh/config", "secret"),
+        (&["--allow-read", "~/.ssh/none"], ".ssh/id", "refused\n"),
+        (&["--allow-read", "~/.bashrc"], ".bashrc", "secret"),
+        (&["--mode", "danger-full-access"], ".netrc", "secret"),
+        (&["--deny-secrets"], ".netrc", "refused\n"),
     ] {
-        assert_eq!(read(&[], file), "secret", "{file}");
-        assert_eq!(read(option, file), "refused\n", "{file}");
+        assert_eq!(scene.read(options, &format!("home/{name}")), expected, "{options:?} {name}");
     }
-    let explain = scene.run(["explain", "--deny-secrets", "--operation", "read", "../home/.ssh/id"]);
+    // With a token in it, a file of settings is a secret.
+    std::fs::write(scene.path("home/.npmrc"), "//registry/:_authToken=secret").unwrap();
+    assert_eq!(scene.read(&[], "home/.npmrc"), "refused\n");
+    let explain = scene.run(["explain", "--operation", "read", "../home/.ssh/id"]);
     assert!(explain.out.starts_with("refused: read") && explain.out.contains("denied path"), "{explain:?}");
-    let explain = scene.run(["explain", "--deny-secrets"]);
+    let explain = scene.run(["explain", "--operation", "read", "../home/.ssh/config"]);
+    assert!(explain.out.starts_with("not governed: read"), "{explain:?}");
+    let explain = scene.run(["explain"]);
     assert!(explain.out.contains("/home/.ssh") && explain.out.contains("/home/.netrc"), "{explain:?}");
+}
+
+#[test]
+fn landlock_leaves_secrets_open_with_a_note_unless_somebody_insists() {
+    let scene = Scene::new();
+    scene.secret("home/.netrc");
+    let landlock = ["--backend", "landlock"];
+    assert_eq!(scene.read(&landlock, "home/.netrc"), "secret");
+    scene.script(&landlock, "echo ran").assert_silent_success("ran\n");
+    let report = scene.script(&[&landlock[..], &["--json"]].concat(), "true").last_json()["report"].to_string();
+    assert!(report.contains("were to be closed for reading where possible"), "{report}");
+    for insists in [&["--deny-secrets"][..], &["--deny-read", "../home/.netrc"]] {
+        let answer = scene.script(&[&landlock[..], insists].concat(), "echo ran");
+        answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "cannot close paths for reading");
+    }
+    let confined = scene.run(["confine", "--backend", "landlock", "--", "true"]);
+    assert!(confined.status == Some(0) && confined.err.contains("note: backend linux_landlock cannot close secrets"));
+}
+
+#[test]
+fn a_place_in_which_the_command_works_is_not_closed_by_default() {
+    let scene = Scene::new();
+    scene.secret("home/.password-store/x/key");
+    let store = scene.path("home/.password-store");
+    let store = store.to_str().unwrap();
+    let answer = scene.script(&["--workspace", store, "--cwd", store, "--json"], "cat x/key");
+    assert_eq!(answer.out, "secret", "{answer:?}");
+    let notes = answer.last_json()["report"]["notes"].to_string();
+    assert!(notes.contains("The command works in"), "{notes}");
+    let answer = scene.script(&["--workspace", store, "--cwd", store, "--deny-secrets"], "cat x/key");
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "would hide the workspace");
+}
+
+#[test]
+fn denied_paths_and_patterns_cannot_be_read() {
+    let scene = Scene::new();
+    for name in ["outside/key", "outside/a.pem", "workspace/d/.env", "workspace/[id].ts", "home/notes/x"] {
+        scene.secret(name);
+    }
+    for (name, option) in [
+        ("outside/key", "../outside"),
+        ("outside/a.pem", "../outside/*.pem"),
+        ("workspace/d/.env", "**/.env"),
+        ("workspace/d/.env", "./{d,e}/.en?"),
+        ("home/notes/x", "~/notes/**"),
+        // A file of exactly this name is meant as well.
+        ("workspace/[id].ts", "[id].ts"),
+    ] {
+        assert_eq!(scene.read(&[], name), "secret", "{name}");
+        assert_eq!(scene.read(&["--deny-read", option], name), "refused\n", "{option}");
+    }
+    for (option, words) in [
+        ("../*", "would hide the workspace"),
+        ("a[b", "has a `[` without a `]`"),
+        ("a/../b", "holds `..`"),
+        ("~root/x", "begins with `~` and a name"),
+        ("", "--deny-read is empty"),
+    ] {
+        let answer = scene.script(&["--deny-read", option], "echo ran");
+        answer.assert_refused(2, "SANDBOX_INVALID_POLICY", words);
+    }
+    let answer = scene.script(&["--deny-read", "../outside", "--allow-read", "../outside"], "echo ran");
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "both denied and allowed");
+    let answer = scene.script(&["--deny-secrets", "--allow-secrets"], "echo ran");
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "contradict each other");
+}
+
+#[test]
+fn sockets_have_names() {
+    let scene = Scene::new();
+    scene.folder("home/.ssh/agent");
+    let socket = scene.path("home/.ssh/agent/s.1");
+    let _held = UnixListener::bind(&socket).unwrap();
+    let script = connect(&socket);
+    let run = |options: &[&str]| {
+        let mut command = scene.pinfold();
+        command.arg("run").args(options).args(["--", "sh", "-c", &script]);
+        Answer::of(command.env("SSH_AUTH_SOCK", &socket))
+    };
+    assert_eq!(run(&[]).out, "");
+    for backend in ["namespace", "bwrap"] {
+        let answer = run(&["--allow-socket", "ssh-agent", "--backend", backend]);
+        assert_eq!(answer.out, "reached\n", "{answer:?}");
+    }
+    run(&["--allow-socket", "agent"]).assert_refused(
+        2,
+        "SANDBOX_INVALID_POLICY",
+        "neither a path nor one of: ssh-agent",
+    );
+    let answer = scene.run(["run", "--allow-socket", "tmux", "--", "true"]);
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "none is found; looked at $TMUX");
 }
 
 #[test]

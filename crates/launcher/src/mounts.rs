@@ -95,7 +95,7 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
     }
     sys::set_umask(0o022);
     for path in plan.paths(Role::Hollow) {
-        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"mode=755")
+        sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV | g::MS_NOEXEC, c"mode=700")
             .or_fail("mount-cover", "cannot hollow out")
             .map_err(|failure| failure.of(path))?;
     }

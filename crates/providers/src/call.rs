@@ -110,6 +110,8 @@ pub struct CallOptions {
     pub limits: Limits,
     /// Whether the bound on processes may be given up where the mechanism cannot hold it.
     pub processes: Insistence,
+    /// Whether denying reads may be given up where the mechanism cannot do it.
+    pub reads: Insistence,
     /// Sentences that are added to the report as they are.
     pub notes: Vec<String>,
 }

@@ -2,12 +2,14 @@
 //!
 //! A path that is to be hidden is resolved here, once; the walls are put over what it really is.
 
+use crate::read_walk::{BOUNDS, Walk};
 use crate::sockets::SocketWalls;
 use pinfold_policy::quote::quote;
-use pinfold_policy::{Network, SandboxError};
+use pinfold_policy::{Network, PatternShape, Restrictions, SandboxError};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// A path over which an empty file or directory is put.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,23 +40,53 @@ impl Default for Closed {
 pub(crate) struct Denied {
     /// Those that need a wall: outermost first, none inside another.
     pub(crate) covers: Vec<Cover>,
+    /// Directories that appear empty but for `keeps`; none lies in a writable root.
+    pub(crate) hollows: Vec<PathBuf>,
+    /// What stays readable in a hollow directory.
+    pub(crate) keeps: Vec<PathBuf>,
+    /// What was to stay readable and is closed with its directory, because that lies in a writable root.
+    pub(crate) not_kept: Vec<PathBuf>,
     /// Those to which the permissions of a directory above lead no command of this user.
     pub(crate) unreachable: Vec<PathBuf>,
     /// Those at which nothing is now, and above which nothing is covered.
     pub(crate) absent: Vec<PathBuf>,
+    /// The same below a writable root, where the command itself can make them.
+    pub(crate) absent_inside: Vec<PathBuf>,
     /// Files among them that have other names.
     pub(crate) linked: Vec<PathBuf>,
+    /// Directories among them that hold too much to look for files with other names.
+    pub(crate) unsearched: Vec<PathBuf>,
+    /// Patterns whose matches were looked for when the call began.
+    pub(crate) snapshots: Vec<PathBuf>,
+    /// Links that match a pattern and lead elsewhere.
+    pub(crate) leads_out: Vec<PathBuf>,
+    /// Directories in which nobody could look for matches.
+    pub(crate) unseen: Vec<PathBuf>,
 }
 
 impl Denied {
     pub(crate) fn is_empty(&self) -> bool {
-        self.covers.is_empty() && self.unreachable.is_empty() && self.absent.is_empty()
+        let asked = [&self.hollows, &self.unreachable, &self.absent, &self.absent_inside, &self.snapshots];
+        self.covers.is_empty() && asked.iter().all(|paths| paths.is_empty())
     }
 
     /// The denied path that a path lies at or below, if a wall stands there.
     pub(crate) fn closes(&self, path: &Path) -> Option<&Path> {
         let walls = self.covers.iter().map(|cover| &cover.path).chain(&self.unreachable);
-        walls.map(PathBuf::as_path).find(|wall| path.starts_with(wall))
+        walls.map(PathBuf::as_path).find(|wall| path.starts_with(wall)).or_else(|| self.hollowed(path))
+    }
+
+    /// The hollow directory in which a path is out of sight. The directory itself is there, and so is what leads to a kept path.
+    pub(crate) fn hollowed(&self, path: &Path) -> Option<&Path> {
+        let hollow = self.hollows.iter().find(|hollow| path != *hollow && path.starts_with(hollow))?;
+        let kept = self.keeps.iter().any(|kept| path.starts_with(kept));
+        (!kept).then_some(hollow.as_path())
+    }
+
+    /// The absent denied path that a path lies at or below.
+    pub(crate) fn awaits(&self, path: &Path) -> Option<&Path> {
+        let absent = self.absent.iter().chain(&self.absent_inside).map(PathBuf::as_path);
+        absent.into_iter().find(|absent| path.starts_with(absent))
     }
 }
 
@@ -67,12 +99,52 @@ const SYSTEM: [&str; 8] = ["/", "/usr", "/bin", "/lib", "/lib64", "/etc", "/proc
 /// Trees that a command finds made anew.
 const MADE_ANEW: [&str; 2] = ["/proc", "/dev"];
 
-/// Resolves denied reads.
-pub(crate) fn resolve(given: &[PathBuf], needed: &Needed<'_>) -> Result<Denied, SandboxError> {
-    let system: Vec<PathBuf> = SYSTEM.iter().map(|path| physical(Path::new(path))).collect();
-    let mut found = Vec::new();
-    let mut denied = Denied::default();
-    for path in given {
+/// Resolves denied reads. `writable` are the roots of the call.
+pub(crate) fn resolve(
+    restrictions: &Restrictions,
+    needed: &Needed<'_>,
+    writable: &[&Path],
+) -> Result<Denied, SandboxError> {
+    let mut search = Search {
+        needed,
+        writable,
+        system: SYSTEM.iter().map(|path| physical(Path::new(path))).collect(),
+        found: Vec::new(),
+        denied: Denied::default(),
+    };
+    for path in &restrictions.denied_reads {
+        search.close(path)?;
+    }
+    let patterns = restrictions.read_patterns()?;
+    let (wild, plain): (Vec<_>, Vec<_>) =
+        patterns.iter().partition(|pattern| pattern.shape() == PatternShape::Wildcard);
+    for pattern in plain {
+        search.close(pattern.literal_prefix())?;
+    }
+    let mut walk = Walk::new(BOUNDS);
+    for pattern in wild {
+        search.denied.snapshots.push(pattern.text().into());
+        walk.look(pattern, |path| search.found.iter().any(|cover: &Cover| path.starts_with(&cover.path)))?;
+    }
+    let matches = walk.end();
+    for path in &matches.paths {
+        search.close(path)?;
+    }
+    (search.denied.leads_out, search.denied.unseen) = (matches.leads_out, matches.unseen);
+    Ok(search.end(&restrictions.allowed_reads))
+}
+
+/// Collects what is closed.
+struct Search<'a> {
+    needed: &'a Needed<'a>,
+    writable: &'a [&'a Path],
+    system: Vec<PathBuf>,
+    found: Vec<Cover>,
+    denied: Denied,
+}
+
+impl Search<'_> {
+    fn close(&mut self, path: &Path) -> Result<(), SandboxError> {
         let refuse = |why: String| {
             let detail = format!("denied read {} {why}", quote(path));
             Err(SandboxError::InvalidPolicy { detail })
@@ -84,30 +156,103 @@ pub(crate) fn resolve(given: &[PathBuf], needed: &Needed<'_>) -> Result<Denied, 
             // the way to it.
             Err(error) => return refuse(format!("cannot be examined: {error}")),
         };
-        if let Some((what, place)) = needed.iter().find(|(_, place)| place.starts_with(&real)) {
+        if let Some((what, place)) = self.needed.iter().find(|(_, place)| place.starts_with(&real)) {
             return refuse(format!("would hide {what}, {}", quote(place)));
         }
-        if let Some(place) = system.iter().find(|place| place.starts_with(&real)) {
+        if let Some(place) = self.system.iter().find(|place| place.starts_with(&real)) {
             return refuse(format!("would hide {}, which every command needs", quote(place)));
         }
         if let Some(tree) = MADE_ANEW.iter().find(|tree| real.starts_with(tree)) {
             return refuse(format!("lies in {tree}, which is another one inside"));
         }
         match metadata {
-            None => denied.absent.push(real),
-            Some(_) if !reachable(&real) => denied.unreachable.push(real),
-            Some(metadata) => {
-                if metadata.is_file() && metadata.nlink() > 1 {
-                    denied.linked.push(real.clone());
+            None if self.is_writable(&real) => self.denied.absent_inside.push(real),
+            None => self.denied.absent.push(real),
+            Some(_) if !reachable(&real) => self.denied.unreachable.push(real),
+            Some(metadata) => self.found.push(Cover { path: real, directory: metadata.is_dir() }),
+        }
+        Ok(())
+    }
+
+    fn is_writable(&self, path: &Path) -> bool {
+        self.writable.iter().any(|root| path.starts_with(root))
+    }
+
+    /// Puts the walls together; `allowed` stays readable where that can be.
+    fn end(mut self, allowed: &[PathBuf]) -> Denied {
+        let every = outermost(std::mem::take(&mut self.found));
+        let mut denied = std::mem::take(&mut self.denied);
+        // The name itself must lie in the directory, wherever a link at its end leads.
+        let spelled = |path: &PathBuf| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+        let allowed: Vec<PathBuf> = allowed.iter().filter_map(spelled).filter(|path| path.exists()).collect();
+        for cover in every {
+            let inside = |path: &&PathBuf| cover.directory && **path != cover.path && path.starts_with(&cover.path);
+            let kept: Vec<PathBuf> = allowed.iter().filter(inside).cloned().collect();
+            if kept.is_empty() {
+                denied.covers.push(cover);
+            } else if self.is_writable(&cover.path) {
+                // A writable root is put over hollow directories, so one in it would come back.
+                denied.not_kept.extend(kept);
+                denied.covers.push(cover);
+            } else {
+                denied.keeps.extend(kept);
+                denied.hollows.push(cover.path);
+            }
+        }
+        // SECURITY: what is kept is seen as it was before anything was covered; it must not be, hold or lead to something
+        // that is denied on its own.
+        let lone: Vec<&Path> = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
+        let hollows = &denied.hollows;
+        let is_closed = |path: &PathBuf| {
+            path.canonicalize().map_or(true, |real| {
+                let home = hollows.iter().find(|hollow| path.starts_with(hollow));
+                let elsewhere = hollows.iter().any(|hollow| Some(hollow) != home && real.starts_with(hollow));
+                elsewhere || lone.iter().any(|denied| real.starts_with(denied) || denied.starts_with(&real))
+            })
+        };
+        denied.keeps.retain(|path| !is_closed(path));
+        let covered = |path: &PathBuf| {
+            denied.covers.iter().any(|cover| cover.directory && path.starts_with(&cover.path))
+                || denied.hollows.iter().any(|hollow| path.starts_with(hollow))
+        };
+        denied.absent.retain(|path| !covered(path));
+        denied.absent_inside.retain(|path| !covered(path));
+        find_other_names(&mut denied);
+        denied
+    }
+}
+
+/// How many entries of denied directories are looked at for other names, and how long.
+const NAMES_BOUND: (u64, Duration) = (4096, Duration::from_millis(100));
+
+/// Notes files with other names, which the walls do not reach: the files that are denied, and those in directories that are.
+fn find_other_names(denied: &mut Denied) {
+    let (mut entries, begun) = (0, Instant::now());
+    for cover in &denied.covers {
+        if !cover.directory {
+            let several = cover.path.symlink_metadata().is_ok_and(|found| found.is_file() && found.nlink() > 1);
+            denied.linked.extend(several.then(|| cover.path.clone()));
+        }
+    }
+    let directories = denied.covers.iter().filter(|cover| cover.directory).map(|cover| &cover.path);
+    for place in directories.chain(&denied.hollows) {
+        let mut open = vec![place.clone()];
+        'place: while let Some(directory) = open.pop() {
+            for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+                entries += 1;
+                if entries > NAMES_BOUND.0 || begun.elapsed() > NAMES_BOUND.1 {
+                    denied.unsearched.push(place.clone());
+                    break 'place;
                 }
-                found.push(Cover { path: real, directory: metadata.is_dir() });
+                let Ok(found) = entry.metadata() else { continue };
+                if found.is_dir() {
+                    open.push(entry.path());
+                } else if found.is_file() && found.nlink() > 1 {
+                    denied.linked.push(entry.path());
+                }
             }
         }
     }
-    denied.covers = outermost(found);
-    let covered = |path: &PathBuf| denied.covers.iter().any(|cover| cover.directory && path.starts_with(&cover.path));
-    denied.absent.retain(|path| !covered(path));
-    Ok(denied)
 }
 
 fn absent(error: &std::io::Error) -> bool {
@@ -165,7 +310,8 @@ mod tests {
 
     fn denied(paths: &[&Path], needed: &Needed<'_>) -> Result<Denied, String> {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
-        resolve(&paths, needed).map_err(|error| error.to_string())
+        let restrictions = Restrictions { denied_reads: paths, ..Restrictions::default() };
+        resolve(&restrictions, needed, &[]).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
     if let Some(denied) = request.closed.denied.closes(path) {
         return answer(Ruling::Denied, format!("The denied path {} hides it.", quote(denied)), walls_of_paths);
     }
-    if let Some(absent) = request.closed.denied.absent.iter().find(|absent| path.starts_with(absent)) {
+    if let Some(absent) = request.closed.denied.awaits(path) {
         let rule = format!("The denied path {} does not exist, so nothing can be put over it.", quote(absent));
         return answer(Ruling::NotGoverned, rule, &[]);
     }

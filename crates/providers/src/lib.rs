@@ -52,6 +52,7 @@ mod linux_namespace;
 mod mounts;
 mod outcome;
 mod plan;
+mod read_walk;
 mod roots;
 mod run;
 mod runtime_dir;

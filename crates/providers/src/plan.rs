@@ -68,7 +68,9 @@ impl Request {
 
     /// Whether a path is out of sight inside for any reason.
     pub(crate) fn out_of_sight(&self, path: &Path) -> bool {
-        self.hides(path) || self.closed.sockets.as_ref().is_some_and(|walls| walls.hollowed(path))
+        self.hides(path)
+            || self.closed.denied.hollowed(path).is_some()
+            || self.closed.sockets.as_ref().is_some_and(|walls| walls.hollowed(path))
     }
 
     /// Whether a wall against reading stands at a path or above it.
@@ -88,8 +90,31 @@ impl Request {
     /// Covers that need a wall: those that nothing else hides already.
     pub(crate) fn walls(&self) -> Vec<&crate::closed::Cover> {
         let sockets = self.closed.sockets.iter().flat_map(|walls| &walls.covers);
+        let sockets = sockets.filter(|cover| self.closed.denied.closes(&cover.path).is_none());
         let denied = self.closed.denied.covers.iter().filter(|cover| !self.out_of_sight(&cover.path));
         denied.chain(sockets).collect()
+    }
+
+    /// Directories that appear empty but for what is kept.
+    pub(crate) fn hollows(&self) -> Vec<&Path> {
+        let denied = &self.closed.denied;
+        let sockets = self.closed.sockets.iter().flat_map(|walls| &walls.hollows);
+        let sockets = sockets.filter(|hollow| denied.closes(hollow).is_none() && !denied.hollows.contains(hollow));
+        // Denied ones that a directory of sockets hides need no wall of their own, nor do those in a private temp.
+        let seen = denied.hollows.iter().filter(|hollow| !self.out_of_sight(hollow));
+        seen.chain(sockets).map(PathBuf::as_path).collect()
+    }
+
+    /// What stays visible in them, or in a private temp directory.
+    pub(crate) fn keeps(&self) -> Vec<&Path> {
+        let denied = &self.closed.denied;
+        let sockets = self.closed.sockets.iter().flat_map(|walls| &walls.keeps);
+        let sockets = sockets.filter(|kept| denied.closes(kept).is_none());
+        let seen = denied.keeps.iter().filter(|kept| !self.hides(kept));
+        let mut keeps: Vec<&Path> = seen.chain(sockets).map(PathBuf::as_path).collect();
+        keeps.sort();
+        keeps.dedup();
+        keeps
     }
 
     /// `--write` for each root.
@@ -214,20 +239,27 @@ impl Lines {
         let files = denied.covers.iter().filter(|cover| !cover.directory).map(|cover| cover.path.as_path());
         let exceptions = [
             ("Can be read once it exists:", paths(&denied.absent)),
+            ("Can be read once it exists, and the command itself can make it:", paths(&denied.absent_inside)),
             ("Can be read by another name (a hard link):", paths(&denied.linked)),
+            ("Holds too much to look for files with other names (hard links):", paths(&denied.unsearched)),
             (
                 "Can be read if a process outside replaces the file while the command runs (deny its directory instead):",
                 files.collect(),
             ),
+            ("Matched at the start only; what comes to match later can be read:", paths(&denied.snapshots)),
+            ("A link that matches and leads elsewhere was not followed:", paths(&denied.leads_out)),
+            ("Nobody could look for matches in:", paths(&denied.unseen)),
         ];
         if exceptions.iter().all(|(_, paths)| paths.is_empty()) {
             self.checked(Guarantee::ReadDeny, &[wall]);
         } else {
             self.0.push(GuaranteeReport::new(Guarantee::ReadDeny, Strength::Partial, &[wall], false));
         }
-        let closed = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
+        let covers = denied.covers.iter().map(|cover| cover.path.as_path());
         let remarks = [
-            ("Closed for reading:", closed),
+            ("Closed for reading:", covers.chain(denied.hollows.iter().map(PathBuf::as_path)).collect()),
+            ("Readable in them all the same, as they were at the start:", paths(&denied.keeps)),
+            ("Closed with its directory, although it was to stay readable:", paths(&denied.not_kept)),
             ("Out of reach by the permissions of a directory above:", paths(&denied.unreachable)),
         ];
         for (what, paths) in exceptions.iter().chain(&remarks) {

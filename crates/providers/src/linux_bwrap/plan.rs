@@ -64,12 +64,11 @@ pub(crate) fn outer(
     }
     // Not before shared memory has its place in it.
     push(&mut words, &["--remount-ro", "/dev"]);
-    let sockets = request.closed.sockets.as_ref();
-    let hollows = || sockets.into_iter().flat_map(|walls| &walls.hollows);
-    for hollow in hollows() {
-        push(&mut words, &["--perms".as_ref(), "0755".as_ref(), "--tmpfs".as_ref(), hollow.as_os_str()]);
+    let hollows = request.hollows();
+    for hollow in &hollows {
+        push(&mut words, &["--perms".as_ref(), "0700".as_ref(), "--tmpfs".as_ref(), hollow.as_os_str()]);
     }
-    for kept in sockets.into_iter().flat_map(|walls| &walls.keeps) {
+    for kept in request.keeps() {
         bind(&mut words, "--ro-bind", kept, kept);
     }
     for root in request.attached() {
@@ -90,7 +89,7 @@ pub(crate) fn outer(
             bind(&mut words, "--ro-bind", Path::new("/dev/null"), &cover.path);
         }
     }
-    for hollow in hollows() {
+    for hollow in hollows {
         push(&mut words, &["--remount-ro".as_ref(), hollow.as_os_str()]);
     }
     if let Some(cwd) = &request.cwd {

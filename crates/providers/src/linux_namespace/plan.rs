@@ -28,11 +28,10 @@ fn push_closed(words: &mut Vec<OsString>, request: &Request) {
     if request.closed.network != Network::Open {
         push(words, &["--network", request.closed.network.as_str()]);
     }
-    let sockets = request.closed.sockets.as_ref();
-    for hollow in sockets.into_iter().flat_map(|walls| &walls.hollows) {
+    for hollow in request.hollows() {
         push(words, &["--hollow".as_ref(), hollow.as_os_str()]);
     }
-    for kept in sockets.into_iter().flat_map(|walls| &walls.keeps) {
+    for kept in request.keeps() {
         push(words, &["--keep".as_ref(), kept.as_os_str()]);
     }
     for cover in request.walls() {

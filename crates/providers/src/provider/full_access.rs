@@ -21,7 +21,8 @@ impl LocalProvider {
         policy.validate()?;
         let restrictions = &call.restrictions;
         let sockets = restrictions.sockets == Sockets::Closed && call.sockets == Insistence::Required;
-        if restrictions.network != Network::Open || !restrictions.denied_reads.is_empty() || sockets {
+        let reads = restrictions.denies_reads() && call.reads == Insistence::Required;
+        if restrictions.network != Network::Open || reads || sockets {
             let detail = "under danger-full-access no network, socket or path is closed".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
         }

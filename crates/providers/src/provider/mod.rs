@@ -373,6 +373,7 @@ impl LocalProvider {
             prepare_status_file(path, &roots.writable)?;
         }
         let denied = self.denied(options, &roots, ours)?;
+        // Hollow directories lie in no writable root.
         let hidden: Vec<_> = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
         roots.pin_between(&hidden)?;
         let findings = self.hard_links.search(&roots.writable, options.hard_links);

@@ -35,6 +35,13 @@ impl LocalProvider {
             let note = "Sockets by path were to be closed where possible; this backend cannot, so they are open.";
             statement.notes.push(note.to_owned());
         }
+        if restrictions.denies_reads() && !matches!(backend, Backend::Namespace | Backend::Bwrap) {
+            let note = "Paths were to be closed for reading where possible; this backend cannot, so they are open.";
+            statement.notes.push(note.to_owned());
+            let line = GuaranteeReport::new(Guarantee::ReadDeny, Strength::None, &[], false).with_note(note);
+            statement.guarantees.retain(|line| line.guarantee != Guarantee::ReadDeny);
+            statement.guarantees.push(line);
+        }
         if restrictions.variables == Variables::Scrub && !call.ours {
             let note = "Variables are removed by their names when the command starts; nobody looks at their values.";
             statement.notes.push(note.to_owned());

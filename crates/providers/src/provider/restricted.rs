@@ -5,7 +5,7 @@ use super::*;
 impl LocalProvider {
     /// Resolves denied reads, and refuses those without which no command could run.
     pub(super) fn denied(&self, options: &CallOptions, roots: &Roots, ours: bool) -> Result<Denied, SandboxError> {
-        if options.restrictions.denied_reads.is_empty() {
+        if !options.restrictions.denies_reads() {
             return Ok(Denied::default());
         }
         let cwd = options.cwd.clone().or_else(|| std::env::current_dir().ok().filter(|_| ours));
@@ -17,7 +17,8 @@ impl LocalProvider {
             let temps = self.host.shared_temps.iter();
             needed.extend(temps.map(|temp| ("a temp directory, which is private inside", temp.as_path())));
         }
-        closed::resolve(&options.restrictions.denied_reads, &needed)
+        let writable: Vec<&Path> = roots.writable.iter().map(|root| root.path.as_path()).collect();
+        closed::resolve(&options.restrictions, &needed, &writable)
     }
 }
 
@@ -35,10 +36,14 @@ pub(super) fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) ->
         }
         _ => {}
     }
-    if !restrictions.denied_reads.is_empty() && !has_mounts {
-        return unsupported("it cannot close paths for reading");
+    let mut closed = Closed { network: restrictions.network, ..Closed::default() };
+    if restrictions.denies_reads() {
+        if has_mounts {
+            closed.denied = call.denied.clone();
+        } else if call.options.reads == Insistence::Required {
+            return unsupported("it cannot close paths for reading");
+        }
     }
-    let mut closed = Closed { network: restrictions.network, denied: call.denied.clone(), ..Closed::default() };
     if restrictions.sockets == Sockets::Closed {
         if has_mounts {
             let cwd = request.cwd.clone().or_else(|| std::env::current_dir().ok());

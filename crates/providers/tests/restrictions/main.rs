@@ -20,6 +20,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+mod reads;
+
 const WITH_MOUNTS: [Backend; 2] = [Backend::Namespace, Backend::Bwrap];
 
 struct World {
