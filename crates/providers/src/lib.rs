@@ -24,6 +24,7 @@
 //! | `closed` | what a call closes beyond its mode, found on this host |
 //! | `limits` | how each mechanism holds bounds |
 //! | `sockets` | sockets that lead to processes outside |
+//! | `own_copies` | files of root's that ssh refuses where they seem to be nobody's |
 //! | `environment` | variables without credentials |
 //! | `hard_links` | files below a root that have names elsewhere |
 //! | `mounts` | mounts below a root, and mounts that the host shares |
@@ -51,6 +52,7 @@ mod linux_landlock;
 mod linux_namespace;
 mod mounts;
 mod outcome;
+mod own_copies;
 mod plan;
 mod read_walk;
 mod roots;

@@ -44,6 +44,8 @@ pub(crate) struct Request {
     pub(crate) closed: Closed,
     /// What the call may use up.
     pub(crate) bounds: Bounds,
+    /// Files that are covered by copies of the user's own.
+    pub(crate) own_copies: Vec<PathBuf>,
 }
 
 impl Request {
@@ -388,6 +390,7 @@ pub(crate) mod golden {
             terminal: false,
             set: Vec::new(),
             bounds: Bounds::default(),
+            own_copies: Vec::new(),
             closed: Closed::default(),
         }
     }
@@ -416,6 +419,8 @@ pub(crate) mod golden {
         request.closed.unset = vec!["*TOKEN"];
         request.bounds.words = vec![("processes", 51), ("cpu", 60)];
         request.bounds.temp = Some(1 << 20);
+        request.own_copies =
+            vec!["/etc/ssh/ssh_config.d/1.conf".into(), "/home/u/.ssh/denied".into(), "/data/a b/own".into()];
         request
     }
 

@@ -34,6 +34,11 @@ fn push_closed(words: &mut Vec<OsString>, request: &Request) {
     for kept in request.keeps() {
         push(words, &["--keep".as_ref(), kept.as_os_str()]);
     }
+    let in_root = |path: &std::path::Path| request.roots.iter().any(|root| path.starts_with(&root.path));
+    let copied = |path: &std::path::Path| !request.out_of_sight(path) && !request.covers(path) && !in_root(path);
+    for copied in request.own_copies.iter().filter(|path| copied(path)) {
+        push(words, &["--own-copy".as_ref(), copied.as_os_str()]);
+    }
     for cover in request.walls() {
         push(words, &["--cover".as_ref(), cover.path.as_os_str()]);
     }

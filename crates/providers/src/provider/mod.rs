@@ -15,6 +15,7 @@ use crate::hard_links::HardLinkCache;
 use crate::limits::{self, Bounds, Kernel};
 use crate::mounts::Mounts;
 use crate::outcome::{Attempted, interpret};
+use crate::own_copies;
 use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
 use crate::run::{Family, Start, status_channel};
@@ -499,6 +500,7 @@ impl LocalProvider {
             between: if has_mounts { call.roots.between.clone() } else { Vec::new() },
             closed: Closed::default(),
             bounds: Bounds::default(),
+            own_copies: Vec::new(),
             landlock_abi: usable.landlock_abi,
             shared_temps: self.host.shared_temps.clone(),
             temp: None,
@@ -511,6 +513,9 @@ impl LocalProvider {
             terminal: call.terminal,
             set: Vec::new(),
         };
+        if backend == Backend::Namespace && !rustix::process::geteuid().is_root() {
+            request.own_copies = own_copies::of_ssh(std::env::home_dir().as_deref());
+        }
         request.closed = closed_by(call, backend, &request)?;
         let CallOptions { limits, processes, .. } = call.options;
         request.bounds =

@@ -59,6 +59,7 @@ impl LocalProvider {
                 between: Vec::new(),
                 closed: Closed::default(),
                 bounds: Bounds::default(),
+                own_copies: Vec::new(),
                 landlock_abi: 0,
                 shared_temps,
                 temp,
