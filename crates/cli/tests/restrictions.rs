@@ -110,6 +110,32 @@ fn secrets_of_the_home_directory_are_closed_by_default_and_opened_by_name() {
 }
 
 #[test]
+fn cargo_builds_where_its_credentials_are_closed() {
+    let scene = Scene::new();
+    scene.secret("home/.cargo/credentials.toml");
+    std::fs::write(scene.path("home/.cargo/credentials.toml"), "[registry]\ntoken = \"x\"\n").unwrap();
+    scene.folder("workspace/src");
+    std::fs::write(scene.path("workspace/src/main.rs"), "fn main() { println!(\"ran\") }").unwrap();
+    let manifest = "[package]\nname = \"one\"\nversion = \"0.1.0\"\nedition = \"2024\"\n";
+    std::fs::write(scene.path("workspace/Cargo.toml"), manifest).unwrap();
+    let cargo = Path::new(env!("CARGO"));
+    let script = format!(
+        "cat ../home/.cargo/credentials.toml > /dev/null 2>&1 || echo refused; {} run -q --offline --target-dir target",
+        cargo.display()
+    );
+    let run = |options: &[&str]| {
+        let mut command = scene.pinfold();
+        command.arg("run").args(options).args(["--", "sh", "-c", &script]);
+        Answer::of(command.env("RUSTC", cargo.with_file_name("rustc")).env("CARGO_HOME", scene.path("home/.cargo")))
+    };
+    assert_eq!(run(&["--allow-secrets"]).out, "ran\n");
+    for backend in ["namespace", "bwrap"] {
+        let answer = run(&["--backend", backend]);
+        assert_eq!(answer.out, "refused\nran\n", "{answer:?}");
+    }
+}
+
+#[test]
 fn landlock_leaves_secrets_open_with_a_note_unless_somebody_insists() {
     let scene = Scene::new();
     scene.secret("home/.netrc");
