@@ -35,6 +35,38 @@ fn sockets_are_closed_by_default_and_opened_by_name() {
     assert!(answer.status == Some(0) && answer.err.starts_with("pinfold: note: "), "{answer:?}");
 }
 
+/// Sockets of the command's own: a multiplexer, the channel between node and its child, and one in the workspace.
+#[test]
+fn programs_talk_to_themselves_over_sockets() {
+    let scene = Scene::new();
+    let child = "process.on('message', m => { process.send(m + 1); process.disconnect(); });";
+    std::fs::write(scene.path("workspace/child.js"), child).unwrap();
+    let parent =
+        "const c = require('child_process').fork('./child.js'); c.on('message', m => console.log(m)); c.send(41);";
+    std::fs::write(scene.path("workspace/parent.js"), parent).unwrap();
+    let own = "python3 -c \"import socket; s = socket.socket(socket.AF_UNIX); s.bind('s'); s.listen(); \
+               c = socket.socket(socket.AF_UNIX); c.connect('s'); print('reached'); import os; os.unlink('s')\"";
+    let tmux =
+        "tmux -L x -f /dev/null new-session -d 'sleep 60' && tmux -L x list-sessions | wc -l && tmux -L x kill-server";
+    for (script, expected) in [(tmux, "1\n"), ("node parent.js", "42\n"), (own, "reached\n")] {
+        for options in [
+            &["--mode", "danger-full-access"][..],
+            &["--backend", "namespace"],
+            &["--backend", "bwrap"],
+            &["--backend", "landlock"],
+        ] {
+            let mut command = scene.pinfold();
+            command.arg("run").args(options).args(["--", "sh", "-c", script]).env("TERM", "xterm").env_remove("TMUX");
+            // Without walls the server's socket must not lie among those of the developer.
+            if options[1] == "danger-full-access" {
+                command.env("TMUX_TMPDIR", scene.path("outside"));
+            }
+            let answer = Answer::of(&mut command);
+            assert_eq!(answer.out, expected, "{options:?} {script}: {answer:?}");
+        }
+    }
+}
+
 #[test]
 fn the_network_is_open_unless_it_is_closed() {
     let scene = Scene::new();

@@ -39,7 +39,7 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "npm",
-        home: "echo '//registry.npmjs.org/:_authToken=abc' > .npmrc",
+        home: "echo '//registry.invalid/:_authToken=abc' > .npmrc",
         secret: ".npmrc",
         refusal: "Permission denied",
         script: "export npm_config_cache=$PWD/.cache npm_config_update_notifier=false
@@ -48,8 +48,8 @@ const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "pip",
-        home: "printf 'machine pypi.org login a password b\\n' > .netrc; chmod 600 .netrc; mkdir -p .config/pip
-            printf '[global]\\nindex-url = https://a:b@pypi.invalid/simple\\n' > .config/pip/pip.conf",
+        home: "printf 'machine index.invalid login a password b\\n' > .netrc; chmod 600 .netrc; mkdir -p .config/pip
+            printf '[global]\\nindex-url = https://a:b@index.invalid/simple\\n' > .config/pip/pip.conf",
         secret: ".netrc",
         refusal: "Permission denied",
         script: "python3 -m venv v; v/bin/pip --version | cut -d ' ' -f 1; v/bin/pip list --format freeze | grep -c pip=; rm -r v

@@ -133,7 +133,8 @@ impl Request {
             push_set(words, name, value);
         }
         if let Some(temp) = temp {
-            for name in ["TMPDIR", "TMP", "TEMP"] {
+            // tmux keeps its sockets in a place of its own, or else in /tmp.
+            for name in ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDIR"] {
                 push_set(words, &name.into(), &temp.into());
             }
             // zsh takes this as the beginning of a file name, not as a directory.

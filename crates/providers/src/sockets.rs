@@ -78,8 +78,23 @@ const HOME_SOCKETS: [&str; 7] = [
     ".1password/agent.sock",
 ];
 
+/// Directories of sockets below the home directory: of ssh agents, editors and multiplexers.
+const HOME_DIRECTORIES: [&str; 3] = [".ssh/agent", ".emacs.d/server", ".screen"];
+
 /// How names begin of what holds sockets, or is one, in a shared temp directory.
-const TEMP_NAMES: [&str; 8] = ["tmux-", "ssh-", ".X11-unix", ".ICE-unix", "screens", "uscreens", "emacs", "vscode-"];
+const TEMP_NAMES: [&str; 11] = [
+    "tmux-",
+    "ssh-",
+    ".X11-unix",
+    ".ICE-unix",
+    "screens",
+    "uscreens",
+    "emacs",
+    "vscode-",
+    "nvim.",
+    "gpg-",
+    "podman-run-",
+];
 
 /// Finds the walls of a call that closes sockets. `inside` is what must stay visible: the workspace, the working
 /// directory.
@@ -178,7 +193,7 @@ impl View<'_> {
             found.extend(SERVICES.iter().map(|name| Path::new(base).join(name)));
         }
         found.extend(self.in_temps());
-        found.extend(self.home.iter().map(|home| home.join(".ssh/agent")));
+        found.extend(self.home.iter().flat_map(|home| HOME_DIRECTORIES.map(|name| home.join(name))));
         let mut found: Vec<_> = found.iter().filter_map(|path| path.canonicalize().ok()).collect();
         found.retain(|path| path.is_dir());
         found.sort();
