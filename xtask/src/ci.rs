@@ -5,7 +5,7 @@
 
 use crate::step::{self, Tally};
 use crate::workspace::{Workspace, output};
-use crate::{generated, lint};
+use crate::{generated, lint, old_kernel};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -82,7 +82,10 @@ impl Run {
         );
         match test_programs(&self.workspace, "pinfold-conformance") {
             Err(why) => self.broken.push(format!("conformance: {why}")),
-            Ok(programs) => self.conformance(&programs),
+            Ok(programs) => {
+                self.conformance(&programs);
+                self.old_kernel(&programs);
+            }
         }
         if is_root() {
             self.as_ordinary_user();
@@ -93,6 +96,15 @@ impl Run {
         let (masked, open): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.name.contains("mask"));
         self.programs("conformance", &open, None);
         self.programs("conformance on older kernels, by masking", &masked, None);
+    }
+
+    fn old_kernel(&mut self, programs: &[TestProgram]) {
+        let name = "a smoke part on an older kernel";
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let programs: Vec<_> = programs.iter().map(|it| (it.name.clone(), it.path.clone())).collect();
+        let result = old_kernel::check(&self.workspace, &programs);
+        self.count(name, begun, result, Ignored::None);
     }
 
     /// As root the suites above also start confined runs as the ordinary user; here all of it is that user's, from the
@@ -244,13 +256,13 @@ fn is_root() -> bool {
 }
 
 /// A test program that Cargo has built.
-struct TestProgram {
-    name: String,
-    path: PathBuf,
+pub(crate) struct TestProgram {
+    pub(crate) name: String,
+    pub(crate) path: PathBuf,
 }
 
 /// Builds the integration tests of a package and asks Cargo what they are called.
-fn test_programs(workspace: &Workspace, package: &str) -> Result<Vec<TestProgram>, String> {
+pub(crate) fn test_programs(workspace: &Workspace, package: &str) -> Result<Vec<TestProgram>, String> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["test", "-p", package, "--tests", "--no-run", "--message-format", "json"]);
     let messages = output(cargo.current_dir(&workspace.root))?;

@@ -1,4 +1,4 @@
-//! Developer tasks: `cargo xtask ci | lint | gen | bench`.
+//! Developer tasks: `cargo xtask ci | lint | gen | old-kernel | bench`.
 //!
 //! Here belongs what checks or measures the workspace from outside, with Cargo, Git and the programs that it builds.
 //! No crate of ours may be linked here, so that a broken one cannot keep its own check from building.
@@ -9,6 +9,7 @@ mod bench;
 mod ci;
 mod generated;
 mod lint;
+mod old_kernel;
 mod source;
 mod step;
 mod workspace;
@@ -23,6 +24,7 @@ Usage: cargo xtask TASK
   ci                     everything that CI runs, in its order; the last line counts the tests
   lint                   our own lints: crate edges, unsafe, conditions, names, sizes, documents
   gen [--check]          write (or compare) the documents that are made from the code
+  old-kernel             a smoke part of the suite on Linux 6.1 in a virtual machine (part of ci)
   bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
 ";
 
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         ["lint"] => lint::run(),
         ["gen"] => generated::run(generated::Act::Write),
         ["gen", "--check"] => generated::run(generated::Act::Compare),
+        ["old-kernel"] => old_kernel::run(),
         ["bench", "spawn"] => bench::spawn(300),
         ["bench", "spawn", rounds] => match rounds.parse() {
             Ok(rounds) => bench::spawn(rounds),

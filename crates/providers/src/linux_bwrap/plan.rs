@@ -136,9 +136,16 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         .shown(G::PtraceOut, BOTH, proof.process_root)
         .sockets(request, Layer::Bubblewrap)
         .terminal(request.terminal, &[Layer::Hygiene, Layer::Bubblewrap, Layer::Seccomp])
-        .checked(G::Descendants, &[Layer::Bubblewrap])
-        .checked(G::ControlPlane, BOTH)
-        .note(G::ControlPlane, CONTROL_PLANE);
+        .checked(G::Descendants, &[Layer::Bubblewrap]);
+    // SECURITY: bubblewrap's is the PID namespace's first process; our launcher is one among the command's.
+    if abi >= 6 {
+        lines.checked(G::ControlPlane, BOTH);
+    } else {
+        let note = "Landlock before ABI 6 does not keep signals inside: the command can end the launcher beside it, and with \
+                    it the call; how the call ended is then not told.";
+        lines.partial(G::ControlPlane, BOTH, note);
+    }
+    lines.note(G::ControlPlane, CONTROL_PLANE);
     if !features.disable_userns {
         lines.note(G::Privilege, "Bubblewrap could not disable nested user namespaces; the call filter refuses them.");
     }
@@ -196,6 +203,9 @@ mod tests {
         let request = golden::request(ConfinedMode::WorkspaceWrite);
         let words = whole(&request, LADDER[3]);
         check("linux_bwrap/golden/workspace-write.txt", &words, &state(&request, LADDER[3], ALL));
+        let request = Request { landlock_abi: 2, ..request };
+        let words = whole(&request, LADDER[0]);
+        check("linux_bwrap/golden/second-abi.txt", &words, &state(&request, LADDER[0], ALL));
         let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
         let words = whole(&request, LADDER[0]);
         check("linux_bwrap/golden/closed.txt", &words, &state(&request, LADDER[0], ALL));

@@ -161,7 +161,7 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         open(&t.ws("disk"), O_WRONLY).map(drop)
     }),
     attempt("admin-open-disk", "open the root disk for writing", |_| {
-        first(&[c"/dev/vda", c"/dev/sda", c"/dev/nvme0n1"], O_WRONLY)
+        first(&[c"/dev/vda", c"/dev/sda", c"/dev/nvme0n1", c"/dev/ram0"], O_WRONLY)
     }),
     attempt("admin-sethostname", "set the host name (to what it is)", |_| {
         let name = std::fs::read("/proc/sys/kernel/hostname")?;
@@ -177,6 +177,12 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     }),
     attempt("admin-cgroup-procs", "open cgroup.procs for writing", |_| {
         first(&[c"/sys/fs/cgroup/cgroup.procs", c"/sys/fs/cgroup/memory/cgroup.procs"], O_WRONLY)
+    }),
+    attempt("admin-device-ioctl", "send a request to a device that was opened for reading", |_| {
+        const TUNGETFEATURES: usize = 0x8004_54cf;
+        let device = open(c"/dev/net/tun", O_RDONLY)?;
+        let mut features = 0u32;
+        sys!(libc::SYS_ioctl, device, TUNGETFEATURES, write(&mut features)).map(drop)
     }),
     attempt("admin-init-module", "load a kernel module (an empty one)", |_| {
         match sys!(libc::SYS_init_module, &b""[..], 0usize, c"") {
