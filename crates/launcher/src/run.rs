@@ -46,7 +46,7 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let plan = spec::read(start)?;
     *status = descriptors::open_status(&plan)?;
     // 3. Nothing else that the caller had open.
-    descriptors::close_all(3, [status.0, None])?;
+    descriptors::close_all(3, [status.0, plan.broker])?;
     // 4. No signal setting of the caller's.
     descriptors::reset_signals();
     // 5. Standard streams mean their redirection and nothing beyond it.

@@ -84,6 +84,8 @@ pub(crate) enum Choice {
     DieWithParent,
     StatusDescriptor(i32),
     StatusFile(&'static CStr),
+    /// A socket on which the broker waits for the filter's listener.
+    Broker(i32),
     FromDescriptor(i32),
     FromFile(&'static CStr),
     /// `--`: the command follows.
@@ -104,6 +106,7 @@ pub(crate) struct Plan {
     pub(crate) die_with_parent: bool,
     pub(crate) status_descriptor: Option<i32>,
     pub(crate) status_file: Option<&'static CStr>,
+    pub(crate) broker: Option<i32>,
     /// How many writable roots there are.
     pub(crate) roots: usize,
     /// The command and its arguments; never empty.
@@ -199,6 +202,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         die_with_parent: false,
         status_descriptor: None,
         status_file: None,
+        broker: None,
         roots: 0,
         command,
         environment,
@@ -220,6 +224,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::DieWithParent => core::mem::replace(&mut plan.die_with_parent, true),
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
+            Choice::Broker(fd) => plan.broker.replace(fd).is_some(),
             Choice::Network(value) => network.replace(value).is_some(),
             Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
@@ -249,6 +254,9 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         if plan.limits().any(|(kind, _)| !matches!(kind, Limit::Resource(_))) {
             return Err(usage("--limit pids and --limit temp need --wall namespace"));
         }
+    }
+    if plan.broker.is_some() && plan.deny_metadata {
+        return Err(usage("--broker-fd and --deny-metadata exclude each other"));
     }
     if command.is_empty() {
         return Err(usage("missing `-- COMMAND`"));
@@ -329,6 +337,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         b"--die-with-parent" => Choice::DieWithParent,
         b"--status-fd" => Choice::StatusDescriptor(descriptor(value()?)?),
         b"--status-file" => Choice::StatusFile(absolute(value()?)?),
+        b"--broker-fd" => Choice::Broker(descriptor(value()?)?),
         b"--from-fd" => Choice::FromDescriptor(descriptor(value()?)?),
         b"--from-file" => Choice::FromFile(absolute(value()?)?),
         _ => return Err(usage("unknown argument:").of(word)),
@@ -430,6 +439,7 @@ mod tests {
             b"--status-fd\x00-1\0",
             b"--status-fd\x0099999999999\0",
             b"--cwd\0.\0",
+            b"--broker-fd\x001\0",
             b"--what\0",
             b"\0",
         ] {
@@ -441,6 +451,14 @@ mod tests {
     fn a_plan_in_a_block_cannot_name_another_source() {
         assert!(plan_of(b"--from-fd\x003\0").is_err());
         assert!(plan_of(b"--wall\0namespace\0--wall\0namespace\0").is_err());
+    }
+
+    #[test]
+    fn a_broker_governs_what_would_otherwise_be_refused() {
+        let with = |rest: &'static [u8]| plan_of(rest).map(|plan| plan.broker);
+        assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0").ok(), Some(Some(7)));
+        assert!(with(b"--wall\0landlock\0--landlock\x001\0--deny-metadata\0--broker-fd\x007\0").is_err());
+        assert!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0--broker-fd\x008\0").is_err());
     }
 
     #[test]

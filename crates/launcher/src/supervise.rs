@@ -115,6 +115,7 @@ fn execute_beside(command: &Command) -> Result<i32, Failure> {
 impl Outer {
     fn watch(self, mut command: Command) -> ! {
         command.pumps.keep_outside_only();
+        command.plan.broker.into_iter().for_each(sys::close);
         // The caller should see the end of a stream when the command closes it. Standard error stays, for our own words.
         sys::close(0);
         sys::close(1);

@@ -581,14 +581,36 @@ pub(crate) struct Instruction {
     pub(crate) value: u32,
 }
 
-/// Adds a filter to every later system call of this process and its descendants.
-pub(crate) fn seccomp_filter(program: &'static [Instruction]) -> Result<()> {
+/// Adds a filter to every later system call of this process and its descendants. With `listening`, returns a descriptor
+/// on which calls arrive that the filter leaves to another process; they then end for fatal signals only.
+pub(crate) fn seccomp_filter(program: &'static [Instruction], listening: bool) -> Result<i32> {
     #[repr(C)]
     struct Program {
         length: u16,
         instructions: *const Instruction,
     }
     let program = Program { length: program.len() as u16, instructions: program.as_ptr() };
+    // SECCOMP_FILTER_FLAG_NEW_LISTENER and SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV.
+    let flags = if listening { (1 << 3) | (1 << 5) } else { 0 };
     // SAFETY: borrowed; the kernel checks and copies the program. 1: SECCOMP_SET_MODE_FILTER.
-    unsafe { syscall!(__NR_seccomp, 1, 0, &raw const program) }.map(drop)
+    unsafe { syscall!(__NR_seccomp, 1, flags, &raw const program) }.map(|fd| fd as i32)
+}
+
+/// Sends two descriptors over a unix socket, with one byte (unix(7), SCM_RIGHTS).
+pub(crate) fn send_descriptors(socket: i32, descriptors: [i32; 2]) -> Result<()> {
+    #[repr(C)]
+    struct Rights {
+        length: usize,
+        level: i32,
+        kind: i32,
+        descriptors: [i32; 2],
+    }
+    // 1: SOL_SOCKET and SCM_RIGHTS.
+    let rights = Rights { length: size_of::<Rights>(), level: 1, kind: 1, descriptors };
+    let byte = [0_u8];
+    let part = [byte.as_ptr() as usize, 1];
+    // struct msghdr: name and its length, parts and their number, control data and its length, flags.
+    let message = [0, 0, part.as_ptr() as usize, 1, &raw const rights as usize, size_of::<Rights>(), 0];
+    // SAFETY: borrowed; everything that the message points to lives until the call returns.
+    unsafe { syscall!(__NR_sendmsg, socket, message.as_ptr(), linux_raw_sys::net::MSG_NOSIGNAL) }.map(drop)
 }

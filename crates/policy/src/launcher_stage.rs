@@ -52,6 +52,8 @@ closed_words! {
         Landlock => "landlock",
         /// The system call filter could not be put in force.
         Seccomp => "seccomp",
+        /// The broker could not be reached.
+        Broker => "broker",
         /// The working directory could not be entered.
         Cwd => "cwd",
         /// The working directory inside is not the one outside.
@@ -90,6 +92,7 @@ impl LauncherStage {
             Self::LandlockRule => "A path could not be added to the Landlock rules.",
             Self::Landlock => "Landlock could not be put in force.",
             Self::Seccomp => "The system call filter could not be put in force.",
+            Self::Broker => "The process that answers for protected names could not be reached.",
             Self::Cwd => "The working directory could not be entered inside the sandbox.",
             Self::CwdChanged => "The working directory inside the sandbox is another one than outside.",
             Self::Supervisor => "The process that watches the command failed.",
@@ -130,6 +133,7 @@ impl LauncherStage {
             Self::LandlockRule => "Check that the path exists and that this user may enter its parents.",
             Self::Landlock => "Start the container without a filter on the landlock calls.",
             Self::Seccomp => "Run a kernel with CONFIG_SECCOMP_FILTER, and allow the seccomp call in the container.",
+            Self::Broker => "Run the command again; if it stays, report this as a bug.",
             Self::Cwd => "Create the working directory, or choose one that this user may enter.",
             Self::CwdChanged => "Choose a working directory that no private temp area covers.",
             Self::Supervisor => "Run the command again; if it stays, report this as a bug.",

@@ -7,6 +7,7 @@ use crate::workspace::{File, Package};
 const EDGES: &[(&str, &[&str])] = &[
     ("pinfold-policy", &[]),
     ("pinfold-launcher", &[]),
+    ("pinfold-broker", &["pinfold-policy"]),
     ("pinfold-providers", &["pinfold-policy"]),
     ("pinfold-fence", &["pinfold-policy"]),
     ("pinfold-session", &["pinfold-policy", "pinfold-providers", "pinfold-fence"]),
@@ -20,7 +21,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const LAUNCHER: (&str, &[&str]) = ("pinfold-launcher", &["linux-raw-sys"]);
 
 /// Crates with a lint table of their own, because `unsafe` may stand there.
-const OWN_LINTS: [&str; 2] = ["crates/launcher/Cargo.toml", "crates/conformance/Cargo.toml"];
+const OWN_LINTS: [&str; 3] =
+    ["crates/launcher/Cargo.toml", "crates/broker/Cargo.toml", "crates/conformance/Cargo.toml"];
 
 pub(super) fn check(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();

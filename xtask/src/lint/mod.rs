@@ -45,7 +45,12 @@ pub(crate) struct Source {
 
 impl Source {
     fn new(file: &File) -> Self {
-        Self { path: file.path.clone(), lines: source::lines(&file.text) }
+        let mut lines = source::lines(&file.text);
+        if file.path.ends_with("/tests.rs") {
+            // A module of tests in a file of its own: the `#[cfg(test)]` stands where it is declared.
+            lines.iter_mut().for_each(|line| line.of_test = true);
+        }
+        Self { path: file.path.clone(), lines }
     }
 
     /// Whether every line of it is a test's.

@@ -7,11 +7,12 @@ use crate::workspace::File;
 const FILE_LINES: usize = 600;
 
 /// Files that are longer, and why they stay one.
-const LONG_FILES: &[(&str, &str)] = &[];
+const LONG_FILES: &[(&str, &str)] =
+    &[("crates/launcher/src/sys.rs", "one function, one system call; `unsafe` should not stand in one more file")];
 
 /// Most lines of code that the launcher may have; tests, comments and blank lines do not count. The number and what it
 /// holds: `docs/decisions/0010-size-of-the-launcher.md`.
-pub(super) const LAUNCHER_LINES: usize = 3000;
+pub(super) const LAUNCHER_LINES: usize = 3100;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     check_against(files, LONG_FILES)

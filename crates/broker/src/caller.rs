@@ -1,0 +1,206 @@
+//! What a waiting process is asked for: its memory, directories, descriptors and umask.
+//!
+//! RACE: a thread number is only this thread's as long as the call waits; so after each use of it we ask whether it does.
+
+use crate::serve::Server;
+use crate::sys::{self, Call};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Why a call is not performed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// With the error that the kernel would give, or gave us.
+    Errno(Errno),
+    /// It is forbidden, and that was noted.
+    Denied,
+    /// Nobody waits any more.
+    Gone,
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::Errno(errno)
+    }
+}
+
+pub(crate) type Outcome<T> = Result<T, Refusal>;
+
+/// The longest path, with its NUL (PATH_MAX).
+const PATH_BYTES: usize = 4096;
+const PAGE: u64 = 4096;
+/// How long a umask is believed: threads could change each other's at any time.
+const UMASK_IS_GOOD_FOR: Duration = Duration::from_millis(20);
+
+/// A thread that waits for the answer to a call.
+pub(crate) struct Caller<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) call: Call,
+}
+
+/// A umask that was read lately.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownUmask {
+    thread: u32,
+    mask: Mode,
+    read: Instant,
+    /// How many umask(2) calls had been seen before.
+    changes: u64,
+}
+
+impl Caller<'_> {
+    /// An argument as the kernel takes it for `int` and `unsigned int`: the low half.
+    pub(crate) fn number(&self, index: usize) -> u32 {
+        self.call.arguments[index] as u32
+    }
+
+    /// A descriptor argument, or AT_FDCWD.
+    pub(crate) fn directory(&self, index: usize) -> i32 {
+        self.number(index).cast_signed()
+    }
+
+    pub(crate) fn address(&self, index: usize) -> u64 {
+        self.call.arguments[index]
+    }
+
+    fn check(&self) -> Outcome<()> {
+        if sys::still_waits(self.server.listener.as_fd(), self.call.id) { Ok(()) } else { Err(Refusal::Gone) }
+    }
+
+    /// Reads a string of at most `most` bytes with its NUL, which is left out; `too_long` if there is none.
+    pub(crate) fn text(&self, address: u64, most: usize, too_long: Errno) -> Outcome<Vec<u8>> {
+        let mut text = Vec::with_capacity(256);
+        while text.len() < most {
+            let at = address.wrapping_add(text.len() as u64);
+            // What lies behind the end of a page may not be there, and need not be.
+            let here = (PAGE - at % PAGE) as usize;
+            let mut piece = [0; PATH_BYTES];
+            let piece = &mut piece[..here.min(most - text.len())];
+            let count = sys::read_memory(self.call.thread, at, piece);
+            self.check()?;
+            let piece = &piece[..count.map_err(memory_error)?];
+            if let Some(end) = piece.iter().position(|byte| *byte == 0) {
+                text.extend_from_slice(&piece[..end]);
+                return Ok(text);
+            }
+            if piece.is_empty() {
+                return Err(Errno::FAULT.into());
+            }
+            text.extend_from_slice(piece);
+        }
+        Err(too_long.into())
+    }
+
+    /// Reads the path to which an argument points.
+    pub(crate) fn path(&self, index: usize) -> Outcome<Vec<u8>> {
+        self.text(self.address(index), PATH_BYTES, Errno::NAMETOOLONG)
+    }
+
+    /// Reads exactly so many bytes.
+    pub(crate) fn bytes(&self, address: u64, length: usize) -> Outcome<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        if length > 0 {
+            let count = sys::read_memory(self.call.thread, address, &mut bytes);
+            self.check()?;
+            if count.map_err(memory_error)? < length {
+                return Err(Errno::FAULT.into());
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Opens something below the thread's directory in /proc, as a handle.
+    fn handle(&self, name: &str, missing: Errno) -> Outcome<OwnedFd> {
+        let path = format!("{}/{name}", self.call.thread);
+        let opened = openat(&self.server.proc, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        self.check()?;
+        opened.map_err(|errno| if errno == Errno::NOENT { missing.into() } else { errno.into() })
+    }
+
+    pub(crate) fn working_directory(&self) -> Outcome<OwnedFd> {
+        self.handle("cwd", Errno::NOENT)
+    }
+
+    pub(crate) fn executable(&self) -> Outcome<OwnedFd> {
+        self.handle("exe", Errno::NOENT)
+    }
+
+    /// A handle of what a descriptor of the caller's has open.
+    pub(crate) fn descriptor(&self, number: i32) -> Outcome<OwnedFd> {
+        if number < 0 {
+            return Err(Errno::BADF.into());
+        }
+        self.handle(&format!("fd/{number}"), Errno::BADF)
+    }
+
+    fn read(&self, name: &str) -> Outcome<Vec<u8>> {
+        let path = format!("{}/{name}", self.call.thread);
+        let file = openat(&self.server.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        self.check()?;
+        let mut text = vec![0; 8192];
+        let count = rustix::io::read(file?, text.as_mut_slice())?;
+        self.check()?;
+        text.truncate(count);
+        Ok(text)
+    }
+
+    /// The value of a line of `/proc/PID/status`.
+    fn fact(status: &[u8], name: &str) -> Option<String> {
+        let text = String::from_utf8_lossy(status);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        Some(line.trim().to_owned())
+    }
+
+    pub(crate) fn umask(&self, known: &mut Option<KnownUmask>) -> Outcome<Mode> {
+        let now = Instant::now();
+        let changes = self.server.umask_changes.load(Ordering::Acquire);
+        let is_good = |known: &KnownUmask| {
+            known.thread == self.call.thread && known.changes == changes && now - known.read < UMASK_IS_GOOD_FOR
+        };
+        if let Some(known) = known.filter(is_good) {
+            return Ok(known.mask);
+        }
+        let status = self.read("status")?;
+        let mask = Self::fact(&status, "Umask").and_then(|text| u32::from_str_radix(&text, 8).ok());
+        let mask = Mode::from_bits_retain(mask.ok_or(Errno::PERM)?);
+        *known = Some(KnownUmask { thread: self.call.thread, mask, read: now, changes });
+        Ok(mask)
+    }
+
+    /// Number and name of the process, for a report; of a process that ended meanwhile, what is left.
+    pub(crate) fn who(&self) -> (u32, Vec<u8>) {
+        let status = self.read("status").unwrap_or_default();
+        let process = Self::fact(&status, "Tgid").and_then(|text| text.parse().ok()).unwrap_or(self.call.thread);
+        (process, self.read("comm").map(|name| name.trim_ascii_end().to_vec()).unwrap_or_default())
+    }
+
+    /// Number of the process where it lives itself: what `/proc/self` leads to.
+    pub(crate) fn own_number(&self) -> Outcome<String> {
+        let status = self.read("status")?;
+        let numbers = Self::fact(&status, "NStgid").or_else(|| Self::fact(&status, "Tgid"));
+        let last = numbers.as_deref().and_then(|text| text.split_whitespace().last().map(str::to_owned));
+        Ok(last.ok_or(Errno::ACCESS)?)
+    }
+
+    /// Device number of the controlling terminal; ENXIO if there is none (tty(4)).
+    pub(crate) fn terminal(&self) -> Outcome<u64> {
+        let stat = self.read("stat")?;
+        // Behind the name, which is in parentheses and may hold anything: state, parent, group, session, terminal.
+        let end = stat.iter().rposition(|byte| *byte == b')').ok_or(Errno::NXIO)?;
+        let rest = String::from_utf8_lossy(&stat[end + 1..]).into_owned();
+        let device: i32 = rest.split_whitespace().nth(4).and_then(|text| text.parse().ok()).ok_or(Errno::NXIO)?;
+        match device.cast_unsigned() {
+            0 => Err(Errno::NXIO.into()),
+            // Encoded as by old_encode_dev/new_encode_dev: minor in bits 0-7 and 20-31, major in 8-19.
+            device => Ok(rustix::fs::makedev((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00))),
+        }
+    }
+}
+
+/// A process whose memory we may not read is refused; one whose pointer is wrong is told so.
+fn memory_error(errno: Errno) -> Errno {
+    if errno == Errno::FAULT { errno } else { Errno::PERM }
+}

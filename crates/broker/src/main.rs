@@ -1,0 +1,7 @@
+//! The program `pinfold-broker`; see the library.
+
+#![forbid(unsafe_code)]
+
+fn main() -> ! {
+    pinfold_broker::run()
+}

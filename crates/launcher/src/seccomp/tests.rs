@@ -1,0 +1,185 @@
+use super::*;
+
+/// Runs a filter as the kernel would, on one call.
+fn verdict(program: &[Instruction], architecture: u32, number: u32, arguments: [u64; 6]) -> u32 {
+    let word = |offset: u32| match offset {
+        NUMBER => number,
+        ARCH => architecture,
+        _ => {
+            let argument = arguments[(offset as usize - 16) / 8];
+            if offset.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 }
+        }
+    };
+    let (mut at, mut loaded) = (0, 0);
+    loop {
+        let instruction = program[at];
+        at += 1;
+        let holds = match instruction.code {
+            LOAD => {
+                loaded = word(instruction.value);
+                continue;
+            }
+            KEEP_BITS => {
+                loaded &= instruction.value;
+                continue;
+            }
+            RETURN => return instruction.value,
+            JUMP_EQUAL => loaded == instruction.value,
+            JUMP_NOT_BELOW => loaded >= instruction.value,
+            JUMP_BITS => loaded & instruction.value != 0,
+            other => panic!("unknown instruction {other:#x}"),
+        };
+        at += usize::from(if holds { instruction.if_true } else { instruction.if_false });
+    }
+}
+
+fn of(number: u32, arguments: [u64; 6]) -> u32 {
+    let verdict_of = verdict(FILTER, ARCHITECTURE, number, arguments);
+    assert_eq!(verdict_of, verdict(FILTER_METADATA, ARCHITECTURE, number, arguments));
+    verdict_of
+}
+
+#[test]
+fn every_listed_call_is_answered_as_its_table_says() {
+    for number in DENIED {
+        assert_eq!(of(*number, [0; 6]), REFUSE, "{number}");
+    }
+    for number in ABSENT {
+        assert_eq!(of(*number, [0; 6]), MISSING, "{number}");
+    }
+    for number in METADATA {
+        assert_eq!(verdict(FILTER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
+        assert_eq!(verdict(FILTER_METADATA, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
+    }
+}
+
+#[test]
+fn ordinary_calls_are_allowed() {
+    for number in
+        [g::__NR_read, g::__NR_openat, g::__NR_execve, g::__NR_ptrace, g::__NR_kill, g::__NR_landlock_restrict_self]
+    {
+        assert_eq!(of(number, [0; 6]), ALLOW, "{number}");
+    }
+}
+
+#[test]
+fn foreign_abis_end_the_process() {
+    assert_eq!(verdict(FILTER, 0x4000_0003, g::__NR_read, [0; 6]), KILL);
+    assert_eq!(verdict(FILTER, ARCHITECTURE, FOREIGN_NUMBERS | g::__NR_read, [0; 6]), KILL);
+}
+
+#[test]
+fn calls_newer_than_the_table_do_not_exist() {
+    assert_eq!(verdict(FILTER, ARCHITECTURE, NEWEST, [0; 6]), ALLOW);
+    assert_eq!(of(NEWEST + 1, [0; 6]), MISSING);
+    assert_eq!(of(900, [0; 6]), MISSING);
+}
+
+#[test]
+fn new_namespaces_are_refused_and_threads_are_not() {
+    for flag in [g::CLONE_NEWUSER, g::CLONE_NEWNS, g::CLONE_NEWPID, g::CLONE_NEWNET, g::CLONE_NEWCGROUP] {
+        assert_eq!(of(g::__NR_clone, [u64::from(flag | g::SIGCHLD), 0, 0, 0, 0, 0]), REFUSE);
+        assert_eq!(of(g::__NR_unshare, [flag.into(), 0, 0, 0, 0, 0]), REFUSE);
+    }
+    let thread = g::CLONE_VM | g::CLONE_FS | g::CLONE_FILES | g::CLONE_SIGHAND | g::CLONE_THREAD;
+    assert_eq!(of(g::__NR_clone, [thread.into(), 0, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(of(g::__NR_unshare, [g::CLONE_FILES.into(), 0, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(of(g::__NR_unshare, [g::CLONE_NEWTIME.into(), 0, 0, 0, 0, 0]), REFUSE);
+}
+
+#[test]
+fn terminal_input_is_refused_whatever_the_upper_half_of_the_argument_holds() {
+    for request in DENIED_IOCTLS {
+        assert_eq!(of(g::__NR_ioctl, [0, (*request).into(), 0, 0, 0, 0]), REFUSE);
+        assert_eq!(of(g::__NR_ioctl, [0, u64::from(*request) | (7 << 32), 0, 0, 0, 0]), REFUSE);
+    }
+    assert_eq!(of(g::__NR_ioctl, [0, i::TCGETS.into(), 0, 0, 0, 0]), ALLOW);
+}
+
+#[test]
+fn without_namespaces_limits_and_queues_of_others_are_out_of_reach() {
+    for filter in [FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_OUTSIDE_NETWORK, FILTER_OUTSIDE_METADATA_NETWORK] {
+        let on = |number, first| verdict(filter, ARCHITECTURE, number, [first, 0, 0, 0, 0, 0]);
+        assert_eq!(on(g::__NR_prlimit64, 0), ALLOW);
+        assert_eq!(on(g::__NR_prlimit64, 4711), REFUSE);
+        assert_eq!(on(g::__NR_mq_open, 0), REFUSE);
+        assert_eq!(on(g::__NR_mq_unlink, 0), REFUSE);
+    }
+    assert_eq!(of(g::__NR_prlimit64, [4711, 0, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(of(g::__NR_mq_open, [0; 6]), ALLOW);
+}
+
+#[test]
+fn with_the_network_off_only_unix_sockets_are_open() {
+    for filter in [FILTER_NETWORK, FILTER_METADATA_NETWORK] {
+        for family in [n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET, 40] {
+            assert_eq!(verdict(filter, ARCHITECTURE, g::__NR_socket, [family.into(), 1, 0, 0, 0, 0]), REFUSE);
+        }
+        assert_eq!(verdict(filter, ARCHITECTURE, g::__NR_socketpair, [n::AF_UNIX.into(), 1, 0, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn where_metadata_is_refused_only_requests_that_read_are_open() {
+    let request = |number: u64| verdict(FILTER_METADATA, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
+    // FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, EXT4_IOC_SETVERSION, BTRFS_IOC_SUBVOL_CREATE, FS_IOC_ENABLE_VERITY
+    for number in [0x4008_6602, 0x401c_5820, 0x4008_6604, 0x5000_940e, 0x4080_6685, 0] {
+        assert_eq!(request(number), REFUSE, "{number:#x}");
+    }
+    // TCGETS, TIOCGPTN, FIONREAD, FIOCLEX, SIOCGIFCONF, FS_IOC_GETFLAGS
+    for number in [0x5401, 0x8004_5430, 0x541b, 0x5451, 0x8912, 0x8008_6601] {
+        assert_eq!(request(number), ALLOW, "{number:#x}");
+    }
+    assert_eq!(request(i::TIOCSTI.into()), REFUSE);
+}
+
+#[test]
+fn only_listed_socket_families_are_open() {
+    assert_eq!(of(g::__NR_socket, [u64::from(n::AF_INET6), 1, 0, 0, 0, 0]), ALLOW);
+    assert_eq!(of(g::__NR_socketpair, [u64::from(n::AF_UNIX), 1, 0, 0, 0, 0]), ALLOW);
+    for family in [38, 40, 44] {
+        assert_eq!(of(g::__NR_socket, [family, 1, 0, 0, 0, 0]), REFUSE);
+    }
+}
+
+#[test]
+fn with_a_broker_only_calls_that_change_something_reach_it() {
+    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_OUTSIDE_BROKER, FILTER_OUTSIDE_BROKER_NETWORK] {
+        let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);
+        let openat = |flags: u32| on(g::__NR_openat, [0, 0, flags.into(), 0, 0, 0]);
+        for flags in [g::O_WRONLY, g::O_RDWR, g::O_CREAT, g::O_TRUNC, g::O_TMPFILE, g::O_RDWR | g::O_CLOEXEC, 3] {
+            assert_eq!(openat(flags), NOTIFY, "{flags:#o}");
+            assert_eq!(on(g::__NR_open, [0, flags.into(), 0, 0, 0, 0]), NOTIFY, "{flags:#o}");
+        }
+        for flags in [g::O_RDONLY, g::O_CLOEXEC, g::O_DIRECTORY | g::O_PATH, g::O_NOFOLLOW | g::O_NONBLOCK] {
+            assert_eq!(openat(flags), ALLOW, "{flags:#o}");
+        }
+        for number in brokered::NAMES {
+            assert_eq!(on(*number, [0; 6]), NOTIFY, "{number}");
+        }
+        assert_eq!(on(g::__NR_openat2, [0; 6]), MISSING);
+        for number in [g::__NR_read, g::__NR_write, g::__NR_ftruncate, g::__NR_newfstatat, g::__NR_execve] {
+            assert_eq!(on(number, [0; 6]), ALLOW, "{number}");
+        }
+        for number in DENIED {
+            assert_eq!(on(*number, [0; 6]), REFUSE, "{number}");
+        }
+    }
+}
+
+#[test]
+fn metadata_reaches_the_broker_where_no_mount_tree_governs_it() {
+    let request = |filter, number: u64| verdict(filter, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
+    for filter in [FILTER_OUTSIDE_BROKER, FILTER_OUTSIDE_BROKER_NETWORK] {
+        for number in METADATA {
+            assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), NOTIFY, "{number}");
+        }
+        assert_eq!(request(filter, 0x4008_6602), NOTIFY);
+        assert_eq!(request(filter, 0x5401), ALLOW);
+        assert_eq!(request(filter, i::TIOCSTI.into()), REFUSE);
+    }
+    for number in METADATA.iter().filter(|number| !brokered::NAMES.contains(number)) {
+        assert_eq!(verdict(FILTER_BROKER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
+    }
+    assert_eq!(request(FILTER_BROKER, i::TIOCSTI.into()), REFUSE);
+}
