@@ -18,8 +18,10 @@
 //! | [`limits`] | what a call may use up |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
 //! | [`pattern`] | which paths a rule speaks of |
+//! | [`root_rules`] | which directories are never a root |
 //! | [`signal`] | signal numbers and names |
 //! | [`error`] | every refusal, its code and its text |
+//! | [`file_error`] | the codes of file operations |
 //! | [`launcher_stage`] | where the launcher stopped, and what to do about it |
 //! | [`classification`] | the in-band fallback: telling runner failure, denial and ordinary failure by text |
 //! | [`dialect`] | each backend's texts for it |
@@ -46,6 +48,7 @@ pub mod classification;
 pub mod dialect;
 pub mod error;
 pub mod escalation;
+pub mod file_error;
 pub mod guarantee;
 pub mod launcher_stage;
 pub mod limits;
@@ -58,6 +61,7 @@ pub mod protect;
 pub mod quote;
 pub mod report;
 pub mod restrictions;
+pub mod root_rules;
 pub mod signal;
 
 pub use argv::{ConfinedArgv, Enforcement, RunnerFailureRule, validate_command};
@@ -65,6 +69,7 @@ pub use classification::{Classification, classify};
 pub use closed::UnknownWord;
 pub use dialect::Dialect;
 pub use error::{BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError};
+pub use file_error::FileErrorCode;
 pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
 pub use launcher_stage::LauncherStage;
 pub use limits::{Bound, BoundEvidence, BoundMeans, BoundMet, BoundScope, Limits, Resource};

@@ -9,6 +9,7 @@
 //! refuses another directory. No descriptor is held: an inode number that is used again belongs to a directory
 //! that was made at this place, not to one that was writable to nobody before.
 
+use pinfold_policy::root_rules::is_system_directory;
 use pinfold_policy::{ConfinedMode, RootProblem, RootRole, SandboxError, SandboxPolicy};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::collections::{BTreeSet, HashSet};
@@ -46,17 +47,6 @@ pub(crate) struct ControlPlane {
     pub(crate) launcher: Option<PathBuf>,
     pub(crate) runtime_dir: Option<PathBuf>,
 }
-
-/// Directories that are never a root themselves; what lies below them may be one, if no entry of [`SYSTEM_TREES`]
-/// covers it.
-const NEVER_ROOTS: [&str; 7] = ["/", "/home", "/run", "/var", "/var/lib", "/mnt", "/media"];
-
-/// Trees in which nothing is a root: what programs are, how the host is set up, and what the kernel shows.
-const SYSTEM_TREES: [&str; 11] =
-    ["/proc", "/sys", "/dev", "/etc", "/usr", "/boot", "/bin", "/sbin", "/lib", "/lib64", "/lib32"];
-
-/// Exceptions within the trees above: shared memory, and where container images keep the sources they build.
-const NOT_SYSTEM: [&str; 3] = ["/dev/shm", "/usr/src", "/usr/local/src"];
 
 pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<Roots, SandboxError> {
     policy.validate()?;
@@ -148,10 +138,7 @@ fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result
     let refuse = |why: String| {
         Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem: RootProblem::Refused(why) })
     };
-    let system = NEVER_ROOTS.iter().any(|never| path == Path::new(never))
-        || (SYSTEM_TREES.iter().any(|tree| path.starts_with(tree))
-            && !NOT_SYSTEM.iter().any(|tree| path.starts_with(tree)));
-    if system {
+    if is_system_directory(path) {
         return refuse("it is a system directory and is never opened for writing".to_owned());
     }
     for (what, ours) in [("the launcher", &control.launcher), ("the runtime directory", &control.runtime_dir)] {

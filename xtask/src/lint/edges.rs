@@ -12,7 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pinfold-fence", &["pinfold-policy"]),
     ("pinfold-session", &["pinfold-policy", "pinfold-providers", "pinfold-fence"]),
     ("pinfold-mcp", &["pinfold-policy", "pinfold-session"]),
-    ("pinfold-cli", &["pinfold-policy", "pinfold-providers", "pinfold-session", "pinfold-mcp"]),
+    ("pinfold-cli", &["pinfold-policy", "pinfold-providers", "pinfold-fence", "pinfold-session", "pinfold-mcp"]),
     ("pinfold-conformance", &["pinfold-policy", "pinfold-providers", "pinfold-fence", "pinfold-session"]),
     ("xtask", &[]),
 ];

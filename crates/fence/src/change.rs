@@ -1,0 +1,268 @@
+//! Removing, moving, copying and making directories, by the same rules as writing.
+
+use crate::error::{FsError, on};
+use crate::fence::{Durability, Fence};
+use crate::metadata::Lost;
+use crate::resolve::{Last, Place};
+use crate::roots::DIRECTORY;
+use crate::rules::Act;
+use crate::staging::{self, Parents, Staged};
+use crate::target::{Target, Version};
+use crate::write::not_regular;
+use pinfold_policy::FileErrorCode as Code;
+use pinfold_policy::quote::quote;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// Says whether something at the destination may be replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Replace {
+    /// Nothing is replaced.
+    #[default]
+    Never,
+    /// A file is.
+    Files,
+}
+
+/// Tells what a move did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// Where it was.
+    pub from: Target,
+    /// Where it is.
+    pub to: Target,
+}
+
+/// Tells what a copy did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// The new file.
+    pub target: Target,
+    /// Its state.
+    pub version: Version,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// What the replaced file had and the new one has not.
+    pub lost: Vec<Lost>,
+}
+
+/// So deep a tree is removed; a deeper one is left to a shell.
+const DEEPEST: usize = 512;
+
+impl Fence {
+    /// Removes a file, a link (not what it leads to), or an empty directory; with `recursive`, a directory with
+    /// everything below it.
+    ///
+    /// # Errors
+    ///
+    /// `FS_SANDBOX_DENIED` by policy, also for a directory that holds another root or a denied path; `FS_NOT_FOUND`;
+    /// `FS_IO_ERROR` for a directory that is not empty, or deeper than 512 levels; host errors. Removing a tree may stop
+    /// half way.
+    pub fn remove(&self, path: &Path, recursive: bool) -> Result<Target, FsError> {
+        let absolute = self.absolute(path)?;
+        let host = on("remove", &absolute);
+        let place = self.place(Act::Remove, "remove", &absolute, Last::Kept)?;
+        let _turn = self.locks.wait(&place.path);
+        match place.kind() {
+            None => return Err(host(Errno::NOENT)),
+            Some(FileType::Directory) if recursive => {
+                remove_tree(&place.dir, &place.name, DEEPEST).map_err(&host)?;
+            }
+            Some(FileType::Directory) => {
+                rustix::fs::unlinkat(&*place.dir, &place.name, AtFlags::REMOVEDIR).map_err(&host)?;
+            }
+            Some(_) => rustix::fs::unlinkat(&*place.dir, &place.name, AtFlags::empty()).map_err(&host)?,
+        }
+        staging::synchronise(&place.dir, self.options.durability);
+        Ok(Target::new(&place.path, &absolute))
+    }
+
+    /// Moves a file, link or directory within one file system, at once. Missing directories above the destination are
+    /// made.
+    ///
+    /// # Errors
+    ///
+    /// `FS_SANDBOX_DENIED` by policy on either side; `FS_NOT_FOUND`; `FS_NOT_OBSERVED` or `FS_NOT_REGULAR_FILE` for
+    /// something at the destination that is not to be replaced; `FS_IO_ERROR` between file systems; host errors.
+    pub fn rename(&self, from: &Path, to: &Path, replace: Replace) -> Result<Moved, FsError> {
+        let (source, destination) = (self.absolute(from)?, self.absolute(to)?);
+        let old = self.place(Act::Rename, "move", &source, Last::Kept)?;
+        let new = self.place(Act::Rename, "move to", &destination, Last::Kept)?;
+        let Some(kind) = old.kind() else { return Err(on("move", &source)(Errno::NOENT)) };
+        // Always in the same order, so that two moves cannot wait for each other.
+        let (first, second) = if old.path <= new.path { (&old.path, &new.path) } else { (&new.path, &old.path) };
+        let _first = self.locks.wait(first);
+        let _second = (first != second).then(|| self.locks.wait(second));
+        if new.path.starts_with(&old.path) && new.path != old.path {
+            let text = format!("cannot move {} into itself", quote(&source));
+            return Err(FsError::new(Code::IoError, text));
+        }
+        let durability = self.options.durability;
+        let (dir, mut parents) = Parents::make(&new, durability).map_err(on("move to", &destination))?;
+        let taken = |errno| staging::occupied("move to", &destination, &dir, &new.name, errno);
+        match replace {
+            Replace::Never => {
+                let flags = RenameFlags::NOREPLACE;
+                match rustix::fs::renameat_with(&*old.dir, &old.name, &*dir, &new.name, flags) {
+                    Err(Errno::INVAL | Errno::NOSYS) if kind != FileType::Directory => {
+                        rustix::fs::linkat(&*old.dir, &old.name, &*dir, &new.name, AtFlags::empty()).map_err(taken)?;
+                        rustix::fs::unlinkat(&*old.dir, &old.name, AtFlags::empty()).map_err(on("move", &source))?;
+                    }
+                    other => other.map_err(taken)?,
+                }
+            }
+            Replace::Files => {
+                rustix::fs::renameat(&*old.dir, &old.name, &*dir, &new.name).map_err(on("move to", &destination))?;
+            }
+        }
+        parents.keep = true;
+        staging::synchronise(&dir, durability);
+        staging::synchronise(&old.dir, durability);
+        Ok(Moved { from: Target::new(&old.path, &source), to: Target::new(&new.path, &destination) })
+    }
+
+    /// Makes a directory, and with `parents` those above it that are missing; with `parents`, one that exists is fine.
+    ///
+    /// # Errors
+    ///
+    /// `FS_SANDBOX_DENIED` by policy; `FS_NOT_FOUND` for a missing directory above; `FS_NOT_DIRECTORY` for something
+    /// else there; `FS_IO_ERROR` if it exists; host errors.
+    pub fn create_directory(&self, path: &Path, parents: bool) -> Result<Target, FsError> {
+        let absolute = self.absolute(path)?;
+        let place = self.place(Act::Create, "make", &absolute, Last::Followed)?;
+        let _turn = self.locks.wait(&place.path);
+        let host = on("make", &absolute);
+        match place.kind() {
+            Some(FileType::Directory) if parents => return Ok(Target::new(&place.path, &absolute)),
+            Some(FileType::Directory) => return Err(host(Errno::EXIST)),
+            Some(_) => {
+                let text = format!("cannot make {}: something else than a directory is there", quote(&absolute));
+                return Err(FsError::new(Code::NotDirectory, text));
+            }
+            None if !parents && !place.missing.is_empty() => return Err(host(Errno::NOENT)),
+            None => {}
+        }
+        let (dir, mut made) = Parents::make(&place, self.options.durability).map_err(&host)?;
+        match rustix::fs::mkdirat(&*dir, &place.name, Mode::from_raw_mode(0o777)) {
+            // RACE: somebody else made it; it must be a directory.
+            Err(Errno::EXIST) if parents => {
+                rustix::fs::openat(&*dir, &place.name, DIRECTORY, Mode::empty()).map_err(&host)?;
+            }
+            other => other.map_err(&host)?,
+        }
+        made.keep = true;
+        staging::synchronise(&dir, self.options.durability);
+        Ok(Target::new(&place.path, &absolute))
+    }
+
+    /// Copies a regular file, with its permission bits. The destination appears whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// As for reading the one and writing the other; `FS_NOT_OBSERVED` for a file at the destination that is not to be
+    /// replaced.
+    pub fn copy(&self, from: &Path, to: &Path, replace: Replace) -> Result<Copied, FsError> {
+        let destination = self.absolute(to)?;
+        // The refusal of a change comes first: it needs no look at the source.
+        let place = self.place(Act::Write, "copy to", &destination, Last::Followed)?;
+        let source = self.open_file(from)?;
+        let _turn = self.locks.wait(&place.path);
+        let host = on("copy to", &destination);
+        let was = match place.kind() {
+            None => None,
+            Some(FileType::RegularFile) => place.stat,
+            Some(_) => return Err(not_regular("copy to", &destination)),
+        };
+        if was.is_some_and(|was| (was.st_dev, was.st_ino) == (source.stat.st_dev, source.stat.st_ino)) {
+            let text = format!("cannot copy {} onto itself", quote(&source.path));
+            return Err(FsError::new(Code::IoError, text));
+        }
+        let (dir, mut parents) = Parents::make(&place, self.options.durability).map_err(&host)?;
+        let mut staged = Staged::new(&dir, source.stat.st_mode & 0o777).map_err(&host)?;
+        let bytes = pour(&source.file, &staged.file).map_err(&host)?;
+        let lost = match &was {
+            Some(was) => crate::metadata::carry(None, was, &staged.file).map_err(&host)?,
+            None => Vec::new(),
+        };
+        if self.options.durability == Durability::Synced {
+            rustix::fs::fsync(&staged.file).map_err(&host)?;
+        }
+        let over = replace == Replace::Files;
+        let taken = |errno| staging::occupied("copy to", &destination, &dir, &place.name, errno);
+        staged.publish(&place.name, over).map_err(taken)?;
+        parents.keep = true;
+        staging::synchronise(&dir, self.options.durability);
+        let version = Version::of(&rustix::fs::fstat(&staged.file).map_err(&host)?);
+        Ok(Copied { target: Target::new(&place.path, &destination), version, bytes, lost })
+    }
+
+    /// Decides about a name below a directory, as if its path had been given.
+    pub(crate) fn may_read(&self, place: &Place) -> bool {
+        self.decide_place(Act::Read, "read", place).is_ok()
+    }
+}
+
+/// Copies from the current offset to the end, by the kernel where it can.
+fn pour(from: &OwnedFd, to: &OwnedFd) -> rustix::io::Result<u64> {
+    let mut copied = 0;
+    let mut buffer = vec![0; 128 << 10];
+    loop {
+        let count = match rustix::io::read(from, &mut buffer) {
+            Ok(0) => return Ok(copied),
+            Ok(count) => count,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        };
+        let mut rest = &buffer[..count];
+        while !rest.is_empty() {
+            match rustix::io::write(to, rest) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        copied += count as u64;
+    }
+}
+
+/// Removes a directory with everything in it, never through a link: each level is reached by a name in the one before.
+fn remove_tree(dir: &OwnedFd, name: &OsStr, depth: usize) -> rustix::io::Result<()> {
+    if depth == 0 {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let here = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let names: Vec<(OsString, FileType)> = {
+        let listed = rustix::fs::Dir::read_from(&here)?;
+        let mut names = Vec::new();
+        for entry in listed {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name != "." && name != ".." {
+                names.push((name.to_owned(), entry.file_type()));
+            }
+        }
+        names
+    };
+    for (name, kind) in names {
+        let result = match kind {
+            FileType::Directory => remove_tree(&here, &name, depth - 1),
+            _ => match rustix::fs::unlinkat(&here, &name, AtFlags::empty()) {
+                // Some file systems do not say what a name is before it is looked at.
+                Err(Errno::ISDIR | Errno::PERM) if kind == FileType::Unknown => remove_tree(&here, &name, depth - 1),
+                other => other,
+            },
+        };
+        match result {
+            // RACE: gone already.
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)
+}
