@@ -10,6 +10,7 @@ use crate::staging::{self, Parents, Staged};
 use crate::target::{Target, Version};
 use crate::write::not_regular;
 use pinfold_policy::FileErrorCode as Code;
+use pinfold_policy::protect::Effect;
 use pinfold_policy::quote::quote;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -70,6 +71,7 @@ impl Fence {
         match place.kind() {
             None => return Err(host(Errno::NOENT)),
             Some(FileType::Directory) if recursive => {
+                self.check_below("remove", &absolute, &place, None)?;
                 remove_tree(&place.dir, &place.name, DEEPEST).map_err(&host)?;
             }
             Some(FileType::Directory) => {
@@ -100,6 +102,12 @@ impl Fence {
         if new.path.starts_with(&old.path) && new.path != old.path {
             let text = format!("cannot move {} into itself", quote(&source));
             return Err(FsError::new(Code::IoError, text));
+        }
+        if kind == FileType::Symlink {
+            self.check_name("move to", &destination, &new.path, Effect::CreateLink)?;
+        }
+        if kind == FileType::Directory {
+            self.check_below("move", &source, &old, Some(&new.path))?;
         }
         let durability = self.options.durability;
         let (dir, mut parents) = Parents::make(&new, durability).map_err(on("move to", &destination))?;
@@ -200,6 +208,47 @@ impl Fence {
         Ok(Copied { target: Target::new(&place.path, &destination), version, bytes, lost })
     }
 
+    fn check_name(&self, verb: &'static str, path: &Path, name: &Path, effect: Effect) -> Result<(), FsError> {
+        match self.rules().and_then(|rules| Some((rules, rules.protects(name, effect, None)?))) {
+            Some((rules, rule)) => Err(rules.refuse_protected(verb, path, name, rule)),
+            None => Ok(()),
+        }
+    }
+
+    /// Decides about everything below a directory that is removed or moved: each protected name would go with it, and
+    /// where it comes to lie, others may become protected.
+    ///
+    /// RACE: what a confined job adds meanwhile is its own doing, and the job could not have made a protected name.
+    fn check_below(&self, verb: &'static str, path: &Path, place: &Place, to: Option<&Path>) -> Result<(), FsError> {
+        const MOST: usize = 200_000;
+        let Some(rules) = self.rules().filter(|rules| rules.has_protected_names()) else { return Ok(()) };
+        let mut left = MOST;
+        let mut refused = None;
+        let whole = tree(&place.dir, &place.name, Path::new(""), DEEPEST, &mut |below| {
+            let from = place.path.join(below);
+            let mut found = rules.protects(&from, Effect::Alter, None).map(|rule| (from, rule));
+            if let (None, Some(to)) = (&found, to) {
+                let there = to.join(below);
+                let rule = rules.protects(&there, Effect::Create, Some((&place.path, to)));
+                found = rule.map(|rule| (there, rule));
+            }
+            refused = found;
+            left = left.saturating_sub(1);
+            left > 0 && refused.is_none()
+        });
+        if let Some((name, rule)) = refused {
+            return Err(rules.refuse_protected(verb, path, &name, rule));
+        }
+        match whole {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = format!("cannot {verb} {}: it holds too much to look for protected names", quote(path));
+                Err(FsError::new(Code::IoError, text))
+            }
+            Err(errno) => Err(FsError::host(verb, path, errno)),
+        }
+    }
+
     /// Decides about a name below a directory, as if its path had been given.
     pub(crate) fn may_read(&self, place: &Place) -> bool {
         self.decide_place(Act::Read, "read", place).is_ok()
@@ -228,6 +277,38 @@ fn pour(from: &OwnedFd, to: &OwnedFd) -> rustix::io::Result<u64> {
         }
         copied += count as u64;
     }
+}
+
+/// Tells every name below a directory, until one is answered with no; says whether all were told.
+fn tree(
+    dir: &OwnedFd,
+    name: &OsStr,
+    below: &Path,
+    depth: usize,
+    tell: &mut dyn FnMut(&Path) -> bool,
+) -> rustix::io::Result<bool> {
+    if depth == 0 {
+        return Ok(false);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let here = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    for entry in rustix::fs::Dir::read_from(&here)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let path = below.join(name);
+        if !tell(&path) {
+            return Ok(false);
+        }
+        match tree(&here, name, &path, depth - 1, tell) {
+            // No directory, or gone.
+            Ok(true) | Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
+            other => return other,
+        }
+    }
+    Ok(true)
 }
 
 /// Removes a directory with everything in it, never through a link: each level is reached by a name in the one before.

@@ -8,6 +8,7 @@ use crate::roots::{self, DIRECTORY, Pinned};
 use crate::rules::{Act, Rules};
 use crate::staging::Swept;
 use crate::target::{Look, Target};
+use pinfold_policy::protect::ProtectedNames;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ConfinedMode, ExecutionPolicy, FileErrorCode as Code, Restrictions, SandboxError, SandboxMode};
 use rustix::fs::Mode;
@@ -60,6 +61,8 @@ pub enum TempPlace {
 pub struct FenceOptions {
     /// What is closed beyond the mode: of it, denied reads count.
     pub restrictions: Restrictions,
+    /// Names that may not be changed although they lie in a root: the same set as for commands.
+    pub protected: ProtectedNames,
     /// The temp area of the session's commands; without one, none is writable here.
     pub temp: Option<TempPlace>,
     /// Whether changes are synchronised.
@@ -119,7 +122,10 @@ impl Fence {
         let base = workspace.path.clone();
         let guard = match policy.mode.confined() {
             Some(mode) => {
-                Some(Guard { tree: tree(mode, &options, writable)?, rules: Rules::new(mode, &options.restrictions)? })
+                let tree = tree(mode, &options, writable)?;
+                let protected = options.protected.clone();
+                let rules = Rules::new(mode, &options.restrictions, protected, &tree.pinned)?;
+                Some(Guard { tree, rules })
             }
             None => None,
         };
@@ -227,6 +233,11 @@ impl Fence {
             Some(guard) => guard.rules.decide(act, verb, &place.path, place, &guard.tree.pinned),
             None => Ok(()),
         }
+    }
+
+    /// The rules, if anything is fenced.
+    pub(crate) fn rules(&self) -> Option<&Rules> {
+        self.guard.as_ref().map(|guard| &guard.rules)
     }
 
     /// Whether reading a path, or the file that was found there, is denied.

@@ -88,7 +88,7 @@ fn attributes(old: &OwnedFd, new: &OwnedFd, group_lost: bool, lost: &mut Vec<Los
 }
 
 fn names(file: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
-    let size = rustix::fs::flistxattr(file, &mut [0_u8; 0][..])?;
+    let size = rustix::fs::flistxattr_query(file)?;
     if size == 0 {
         return Ok(Vec::new());
     }
@@ -100,7 +100,7 @@ fn names(file: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
 }
 
 fn copy(old: &OwnedFd, new: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
-    let size = rustix::fs::fgetxattr(old, name, &mut [0_u8; 0][..])?;
+    let size = rustix::fs::fgetxattr_query(old, name)?;
     let mut value = vec![0; size];
     let size = if size == 0 { 0 } else { rustix::fs::fgetxattr(old, name, &mut value[..])? };
     match rustix::fs::fsetxattr(new, name, &value[..size], XattrFlags::empty()) {

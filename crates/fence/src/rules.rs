@@ -3,6 +3,8 @@
 
 use crate::error::{Denied, FsError};
 use crate::resolve::{Mount, Place};
+use pinfold_policy::pattern::PathPattern;
+use pinfold_policy::protect::{Effect, Moved, ProtectedNames, ProtectionRule};
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ConfinedMode, Restrictions, SandboxError};
 use rustix::fs::Stat;
@@ -30,6 +32,34 @@ struct Closed {
     path: PathBuf,
     /// What is there, if something is: it is recognised under another name, too.
     identity: Option<(u64, u64)>,
+    /// What in it stays readable.
+    kept: Vec<PathBuf>,
+}
+
+impl Closed {
+    fn holds(&self, path: &Path, stat: Option<&Stat>) -> bool {
+        if !self.kept.is_empty() && path.starts_with(&self.path) {
+            let leads = |kept: &PathBuf| path.starts_with(kept) || kept.starts_with(path);
+            return !self.kept.iter().any(leads);
+        }
+        path.starts_with(&self.path) || stat.is_some_and(|stat| self.identity == Some((stat.st_dev, stat.st_ino)))
+    }
+}
+
+/// A pattern of such paths, and where its literal beginning leads.
+#[derive(Debug, Clone)]
+struct ClosedPattern {
+    pattern: PathPattern,
+    physical: PathBuf,
+}
+
+impl ClosedPattern {
+    fn holds(&self, path: &Path) -> bool {
+        let literal = self.pattern.literal_prefix();
+        self.pattern.covers(path)
+            || (self.physical != literal
+                && path.strip_prefix(&self.physical).is_ok_and(|below| self.pattern.covers(&literal.join(below))))
+    }
 }
 
 /// What a fence decides by.
@@ -37,17 +67,33 @@ struct Closed {
 pub(crate) struct Rules {
     mode: ConfinedMode,
     closed: Vec<Closed>,
+    patterns: Vec<ClosedPattern>,
+    protected: ProtectedNames,
 }
 
 impl Rules {
-    pub(crate) fn new(mode: ConfinedMode, restrictions: &Restrictions) -> Result<Self, SandboxError> {
+    pub(crate) fn new(
+        mode: ConfinedMode,
+        restrictions: &Restrictions,
+        protected: ProtectedNames,
+        pinned: &[Mount],
+    ) -> Result<Self, SandboxError> {
         restrictions.validate()?;
-        let close = |path: &PathBuf| {
-            let path = physical(path);
+        let close = |given: &PathBuf| {
+            let path = physical(given);
             let identity = rustix::fs::stat(&path).ok().map(|stat| (stat.st_dev, stat.st_ino));
-            Closed { path, identity }
+            // As for commands: in a writable root the whole of it is closed.
+            let inside = pinned.iter().any(|mount| path.starts_with(&mount.at));
+            let kept = restrictions.allowed_reads.iter().filter(|kept| !inside && kept.starts_with(given));
+            let kept = kept.filter(|kept| kept.symlink_metadata().is_ok()).map(|kept| physical(kept)).collect();
+            Closed { path, identity, kept }
         };
-        Ok(Self { mode, closed: restrictions.denied_reads.iter().map(close).collect() })
+        let patterns = restrictions.read_patterns()?.into_iter().map(|pattern| {
+            let physical = physical(pattern.literal_prefix());
+            ClosedPattern { pattern, physical }
+        });
+        let closed = restrictions.denied_reads.iter().map(close).collect();
+        Ok(Self { mode, closed, patterns: patterns.collect(), protected })
     }
 
     /// Decides before anything is looked at, if the mode alone decides.
@@ -78,6 +124,7 @@ impl Rules {
         let Some(root) = place.root.and_then(|index| pinned.get(index)).filter(|mount| mount.writable) else {
             return refuse("it lies in no writable root".to_owned());
         };
+        self.decide_on_names(act, verb, path, place)?;
         if !matches!(act, Act::Remove | Act::Rename) {
             return Ok(());
         }
@@ -86,17 +133,75 @@ impl Rules {
             return refuse("it is a writable root itself, which stays where it is".to_owned());
         }
         let leads = |inner: &Path| inner != place.path && inner.starts_with(&place.path);
-        if pinned.iter().any(|mount| leads(&mount.at)) || self.closed.iter().any(|closed| leads(&closed.path)) {
+        if pinned.iter().any(|mount| leads(&mount.at)) || self.leads_to_closed(&place.path) {
             return refuse("it leads to another writable root or to a denied path, and stays where it is".to_owned());
         }
         Ok(())
     }
 
-    /// Returns the denied path that holds a physical path, or that is another name of what was found there.
-    pub(crate) fn closes(&self, path: &Path, stat: Option<&Stat>) -> Option<&Path> {
-        let same = |closed: &Closed| stat.is_some_and(|stat| closed.identity == Some((stat.st_dev, stat.st_ino)));
-        let found = self.closed.iter().find(|closed| path.starts_with(&closed.path) || same(closed));
-        found.map(|closed| closed.path.as_path())
+    /// Whether a denied path lies below a directory. Patterns count from their literal beginning on, as they stand for
+    /// names at any place behind it.
+    fn leads_to_closed(&self, directory: &Path) -> bool {
+        let below = |path: &Path| path != directory && path.starts_with(directory);
+        self.closed.iter().any(|closed| below(&closed.path))
+            || self.patterns.iter().any(|closed| below(&closed.physical))
+    }
+
+    /// Protected names: of what would be changed, and of every directory that would be made on the way.
+    fn decide_on_names(&self, act: Act, verb: &'static str, path: &Path, place: &Place) -> Result<(), FsError> {
+        if self.protected.is_empty() {
+            return Ok(());
+        }
+        let effect = match (act, place.kind()) {
+            (_, None) => Effect::Create,
+            (Act::Create, Some(_)) => return Ok(()),
+            (_, Some(_)) => Effect::Alter,
+        };
+        let made = place.path.ancestors().skip(1).take(place.missing.len());
+        let every = std::iter::once((place.path.as_path(), effect)).chain(made.map(|made| (made, Effect::Create)));
+        for (name, effect) in every {
+            if let Some(rule) = self.protects(name, effect, None) {
+                return Err(self.refuse_protected(verb, path, name, rule));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the denied path or pattern that holds a physical path, or whose object was found there.
+    pub(crate) fn closes(&self, path: &Path, stat: Option<&Stat>) -> Option<PathBuf> {
+        let found = self.closed.iter().find(|closed| closed.holds(path, stat)).map(|closed| closed.path.clone());
+        let by_pattern = || self.patterns.iter().find(|pattern| pattern.holds(path));
+        found.or_else(|| by_pattern().map(|closed| closed.pattern.absolute()))
+    }
+
+    /// Returns the rule that protects a name from an effect.
+    pub(crate) fn protects(
+        &self,
+        path: &Path,
+        effect: Effect,
+        moved: Option<(&Path, &Path)>,
+    ) -> Option<ProtectionRule> {
+        let now = |path: &Path| path.symlink_metadata().is_ok();
+        match moved {
+            Some((from, to)) => self.protected.rule_on(path, effect, &Moved { now: &now, from, to }),
+            None => self.protected.rule_on(path, effect, &now),
+        }
+    }
+
+    /// Whether any name is protected.
+    pub(crate) fn has_protected_names(&self) -> bool {
+        !self.protected.is_empty()
+    }
+
+    /// Refuses an act on a protected name.
+    pub(crate) fn refuse_protected(
+        &self,
+        verb: &'static str,
+        path: &Path,
+        resolved: &Path,
+        rule: ProtectionRule,
+    ) -> FsError {
+        self.refuse(verb, path, resolved.to_owned(), format!("it is a protected name (rule {rule})"))
     }
 
     fn refuse(&self, verb: &'static str, path: &Path, resolved: PathBuf, rule: String) -> FsError {
