@@ -145,7 +145,8 @@ pub(crate) struct PolicyOptions {
     pub(crate) writable: Vec<OsString>,
     /// Use this backend and no other
     ///
-    /// Without it, the strongest usable one is taken; `pinfold doctor` lists them.
+    /// linux_namespace, linux_bwrap or linux_landlock; `linux_` may be left out. Without it, the
+    /// strongest usable one is taken; `pinfold doctor` lists them.
     #[arg(verbatim_doc_comment, long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
     /// Refuse to run unless this guarantee is enforced

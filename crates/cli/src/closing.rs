@@ -48,6 +48,18 @@ impl Closing {
         let network = options.network.as_deref().map_or(Ok(Network::Open), str::parse).map_err(unknown)?;
         let variables = options.env.as_deref().map_or(Ok(Variables::Inherit), str::parse).map_err(unknown)?;
         let asked: Option<Sockets> = options.sockets.as_deref().map(str::parse).transpose().map_err(unknown)?;
+        if !confined {
+            let closes = [
+                ("--network", network != Network::Open),
+                ("--deny-read", !options.deny_read.is_empty()),
+                ("--deny-secrets", options.deny_secrets),
+                ("--sockets", asked == Some(Sockets::Closed)),
+            ];
+            if let Some((option, _)) = closes.iter().find(|(_, closes)| *closes) {
+                let mode = policy.mode;
+                return Err(invalid(format!("{option} cannot close anything under {mode}: nothing is confined there")));
+            }
+        }
         let sockets = asked.unwrap_or(if confined { Sockets::Closed } else { Sockets::Open });
         let mut allowed_sockets = Vec::new();
         for word in &options.allow_socket {

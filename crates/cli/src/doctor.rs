@@ -1,11 +1,13 @@
 //! `pinfold doctor`: what works here, what is missing and what to do, for a person or for a program.
 
-use crate::arguments::Doctor;
+use crate::arguments::{Doctor, RestrictionOptions};
+use crate::closing::Closing;
 use crate::host::{self, Fact};
 use crate::request::confined_mode;
+use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, one_line, print, say};
 use pinfold_policy::quote::quote_if_needed;
-use pinfold_policy::{ConfinedMode, EnforcementReport, GuaranteeReport, Strength};
+use pinfold_policy::{ConfinedMode, EnforcementReport, ExecutionPolicy, GuaranteeReport, Strength};
 use pinfold_providers::{Backend, Finding, LocalProvider};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -31,8 +33,11 @@ struct ModeDiagnosis {
 }
 
 impl ModeDiagnosis {
-    fn new(mode: ConfinedMode, provider: &LocalProvider) -> Self {
-        let mut backends = provider.examine(mode);
+    /// Asks what `pinfold run` does without options, so with what the command line closes by default.
+    fn new(mode: ConfinedMode, provider: &LocalProvider, around: &Surroundings) -> Self {
+        let policy = ExecutionPolicy::new(mode.into(), "/");
+        let closing = Closing::new(&RestrictionOptions::default(), &policy, None, around).unwrap_or_default();
+        let mut backends = provider.examine(mode, &closing.options());
         backends.retain(|finding| finding.backend != Backend::Unconfined);
         let chosen = backends.iter().find(|finding| finding.usable).map(|finding| finding.backend);
         Self { mode, chosen, backends }
@@ -44,7 +49,7 @@ impl ModeDiagnosis {
 }
 
 /// Prints the diagnosis and returns the exit status.
-pub(crate) fn doctor(arguments: &Doctor, provider: &LocalProvider) -> u8 {
+pub(crate) fn doctor(arguments: &Doctor, provider: &LocalProvider, around: &Surroundings) -> u8 {
     let form = Form::of(arguments.json);
     let modes = match arguments.mode.as_deref().map(confined_mode).transpose() {
         Ok(Some(mode)) => vec![mode],
@@ -55,7 +60,7 @@ pub(crate) fn doctor(arguments: &Doctor, provider: &LocalProvider) -> u8 {
         }
     };
     let facts = host::facts();
-    let modes: Vec<_> = modes.into_iter().map(|mode| ModeDiagnosis::new(mode, provider)).collect();
+    let modes: Vec<_> = modes.into_iter().map(|mode| ModeDiagnosis::new(mode, provider, around)).collect();
     let healthy = modes.iter().all(|mode| mode.chosen.is_some());
     let text = match form {
         Form::Text => render(&facts, &modes),

@@ -68,7 +68,9 @@ fn act(command: &Command) -> u8 {
         Command::Confine(arguments) => {
             with_provider(arguments.json, |provider, around| confine::confine(arguments, provider, around))
         }
-        Command::Doctor(arguments) => with_provider(arguments.json, |provider, _| doctor::doctor(arguments, provider)),
+        Command::Doctor(arguments) => {
+            with_provider(arguments.json, |provider, around| doctor::doctor(arguments, provider, around))
+        }
         Command::Explain(arguments) => {
             with_provider(arguments.json, |provider, around| explain::explain(arguments, provider, around))
         }

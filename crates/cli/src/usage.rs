@@ -43,6 +43,14 @@ fn message(error: &clap::Error) -> String {
     told.strip_prefix("error: ").unwrap_or(&told).to_owned()
 }
 
+/// The command that this process was asked for; `run` if it was none.
+pub(crate) fn command() -> String {
+    let word = std::env::args_os().nth(1).and_then(|word| word.into_string().ok());
+    let is_name =
+        |word: &String| word.starts_with(char::is_alphabetic) && word.bytes().all(|byte| byte.is_ascii_lowercase());
+    word.filter(is_name).unwrap_or_else(|| "run".to_owned())
+}
+
 fn form(words: &[OsString]) -> Form {
     Form::of(words.iter().take_while(|word| *word != "--").any(|word| word == "--json"))
 }

@@ -2,7 +2,7 @@
 //! decided here.
 
 use pinfold_policy::quote::quote;
-use pinfold_policy::{ErrorCode, RootProblem, RootRole, SandboxError};
+use pinfold_policy::{ErrorCode, Guarantee, RootProblem, RootRole, SandboxError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -130,23 +130,36 @@ pub(crate) fn exit_status(error: &SandboxError) -> u8 {
 
 /// Returns one sentence that ends in something to run.
 pub(crate) fn hint(error: &SandboxError) -> String {
+    hint_of(error, &crate::usage::command())
+}
+
+/// The same for an error that this command met.
+fn hint_of(error: &SandboxError, command: &str) -> String {
     match error {
         SandboxError::Unavailable { mode, .. } => {
             format!("see what this host lacks and what to do: pinfold doctor --mode {mode}")
         }
-        SandboxError::GuaranteeUnmet { .. } => "see which guarantees hold here: pinfold doctor".to_owned(),
+        SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::Network) => {
+            "close the network, or leave the guarantee out: --network off".to_owned()
+        }
+        SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::ReadDeny) => {
+            "see what is denied and what keeps it from being whole, with the same options: pinfold explain".to_owned()
+        }
+        SandboxError::GuaranteeUnmet { .. } => {
+            "see what is promised for such a call and why, with the same options: pinfold explain".to_owned()
+        }
         SandboxError::PreparationFailed { .. } | SandboxError::UnsupportedPolicy { .. } => {
             "see what works on this host: pinfold doctor".to_owned()
         }
         SandboxError::BackendUnknown { .. } => "see the backends of this host: pinfold doctor".to_owned(),
         SandboxError::InvalidTempRoot { .. } => {
-            "choose a workspace apart from the temp directory: pinfold run --workspace DIR -- COMMAND".to_owned()
+            format!("choose a workspace apart from the temp directory: pinfold {command} --workspace DIR")
         }
-        SandboxError::InvalidRoot { role, path, problem } => root_hint(*role, path.as_os_str(), problem),
+        SandboxError::InvalidRoot { role, path, problem } => root_hint(*role, path.as_os_str(), problem, command),
         SandboxError::InvalidCommand { .. } => {
-            "put the command after two dashes: pinfold run -- COMMAND ARGUMENT...".to_owned()
+            format!("put the command after two dashes: pinfold {command} -- COMMAND ARGUMENT...")
         }
-        SandboxError::InvalidPolicy { .. } => "see the options and their words: pinfold run --help".to_owned(),
+        SandboxError::InvalidPolicy { .. } => format!("see the options and their words: pinfold {command} --help"),
         SandboxError::FileDenied { .. } => "see what may be written: pinfold explain".to_owned(),
         SandboxError::CommandNotFound { program } => {
             format!("check the spelling and PATH: command -v -- {}", shell_word(program))
@@ -158,7 +171,7 @@ pub(crate) fn hint(error: &SandboxError) -> String {
     }
 }
 
-fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem) -> String {
+fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem, command: &str) -> String {
     let option = match role {
         RootRole::Workspace => "--workspace",
         RootRole::Additional => "--writable",
@@ -172,7 +185,7 @@ fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem) -> String {
             format!("choose another directory, or look at this one: ls -ld -- {word}")
         }
         RootProblem::Relative | RootProblem::NulByte | RootProblem::Refused(_) => {
-            "name another directory: pinfold run --workspace DIR -- COMMAND".to_owned()
+            format!("name another directory: pinfold {command} {option} DIR")
         }
     }
 }
@@ -257,6 +270,25 @@ mod tests {
         assert_eq!(exit_status(&SandboxError::CommandNotFound { program: "x".into() }), 127);
         let mode = pinfold_policy::ConfinedMode::ReadOnly;
         assert_eq!(exit_status(&SandboxError::Unavailable { mode, causes: vec![], runner_failure: None }), 125);
+    }
+
+    #[test]
+    fn a_hint_names_the_option_and_the_command_that_it_is_about() {
+        let refused = |role| SandboxError::InvalidRoot {
+            role,
+            path: "/etc".into(),
+            problem: RootProblem::Refused("it is a system directory".to_owned()),
+        };
+        let hint = |error, command| hint_of(&error, command);
+        assert_eq!(hint(refused(RootRole::Additional), "run"), "name another directory: pinfold run --writable DIR");
+        assert_eq!(
+            hint(refused(RootRole::Workspace), "explain"),
+            "name another directory: pinfold explain --workspace DIR"
+        );
+        let invalid = SandboxError::InvalidPolicy { detail: String::new() };
+        assert!(hint(invalid, "doctor").ends_with("pinfold doctor --help"));
+        let unmet = |guarantee| SandboxError::GuaranteeUnmet { backend: "x".to_owned(), guarantees: vec![guarantee] };
+        assert!(hint(unmet(Guarantee::Network), "run").ends_with("--network off"));
     }
 
     #[test]

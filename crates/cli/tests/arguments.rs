@@ -29,7 +29,8 @@ fn an_unknown_word_is_refused_with_the_list_of_known_ones() {
     scene.run(["run", "--mode", "rw", "--", "true"]).assert_refused(2, "SANDBOX_INVALID_POLICY", modes);
     let guarantees = "unknown guarantee \"net\"; expected one of: write-content, ";
     scene.run(["run", "--require", "net", "--", "true"]).assert_refused(2, "SANDBOX_INVALID_POLICY", guarantees);
-    let backends = "no backend is named \"docker\"; known here: namespace, bwrap, landlock";
+    let backends =
+        "no backend is named \"docker\"; known here: linux_namespace, linux_bwrap, linux_landlock, custom_runner";
     scene.run(["run", "--backend", "docker", "--", "true"]).assert_refused(2, "SANDBOX_BACKEND_UNKNOWN", backends);
     let confined = "expected one of: read-only, workspace-write";
     scene.run(["doctor", "--mode", "danger-full-access"]).assert_refused(2, "SANDBOX_INVALID_POLICY", confined);
@@ -245,5 +246,17 @@ fn words_of_restrictions_are_checked_before_anything_runs() {
     let answer = scene.script(&["--backend", "landlock", "--sockets", "closed"], "echo ran");
     answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "cannot close sockets");
     let answer = scene.script(&["--mode", "danger-full-access", "--network", "off"], "echo ran");
-    assert_eq!((answer.status, answer.out.as_str()), (Some(2), ""), "{answer:?}");
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "--network cannot close anything under danger-full-access");
+    let answer = scene.script(&["--cwd", "/tmp"], "echo ran");
+    answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "lies in a temp directory");
+    // A hint names the option and the command that it is about.
+    for (words, hint) in [
+        (&["run", "--writable", "/etc", "--", "true"][..], "pinfold run --writable DIR"),
+        (&["doctor", "--mode", "x"], "pinfold doctor --help"),
+        (&["confine", "--network", "x", "--", "true"], "pinfold confine --help"),
+        (&["run", "--require", "network", "--", "true"], "leave the guarantee out: --network off"),
+    ] {
+        let answer = scene.run(words);
+        assert!(answer.err.contains(hint), "{words:?}: {answer:?}");
+    }
 }

@@ -149,7 +149,7 @@ pub const SECRETS_IN_HOME: &[Secret] = &[
     // What ssh needs beside an agent: which host is meant, which key to ask the agent for, and whom to believe.
     Secret {
         place: ".ssh",
-        except: &["config", "config.d", "known_hosts", "known_hosts2", "allowed_signers", "*.pub"],
+        except: &["config*", "*_config", "conf.d", "*.conf", "known_hosts*", "allowed_signers", "*.pub"],
         signs: &[],
     },
     // What checking a signature needs.
@@ -451,7 +451,7 @@ mod tests {
         assert!(of(".netrc").is_shown_by(b""));
         let ssh = of(".ssh");
         assert!(ssh.excepts("config") && ssh.excepts("id_ed25519.pub"));
-        assert!(!ssh.excepts("id_ed25519") && !ssh.excepts("config.bak"));
+        assert!(!ssh.excepts("id_ed25519") && !ssh.excepts("identity"));
     }
 
     #[test]

@@ -24,6 +24,9 @@ impl Backend {
     /// Every mechanism, the strongest first.
     pub const ALL: [Self; 5] = [Self::Namespace, Self::Bwrap, Self::Landlock, Self::Custom, Self::Unconfined];
 
+    /// Those that a confined mode can ask for, the strongest first.
+    pub const CONFINING: [Self; 4] = [Self::Namespace, Self::Bwrap, Self::Landlock, Self::Custom];
+
     /// Returns the short name.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -66,7 +69,7 @@ impl UnknownBackend {
 
 impl std::fmt::Display for UnknownBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let known = Backend::ALL.map(Backend::as_str).join(", ");
+        let known = Backend::CONFINING.map(Backend::provider_name).join(", ");
         write!(f, "unknown backend {}; expected one of: {known}", pinfold_policy::quote::quote(&self.0))
     }
 }
@@ -77,7 +80,7 @@ impl From<UnknownBackend> for pinfold_policy::SandboxError {
     fn from(unknown: UnknownBackend) -> Self {
         Self::BackendUnknown {
             name: unknown.0,
-            known: Backend::ALL.iter().map(|backend| backend.as_str().to_owned()).collect(),
+            known: Backend::CONFINING.iter().map(|backend| backend.provider_name().to_owned()).collect(),
         }
     }
 }
@@ -122,7 +125,7 @@ mod tests {
         let unknown = "Bwrap".parse::<Backend>().unwrap_err();
         assert_eq!(
             unknown.to_string(),
-            "unknown backend \"Bwrap\"; expected one of: namespace, bwrap, landlock, custom, unconfined"
+            "unknown backend \"Bwrap\"; expected one of: linux_namespace, linux_bwrap, linux_landlock, custom_runner"
         );
     }
 }

@@ -198,9 +198,6 @@ pub(crate) fn wrap(
     if let Some(path) = ours.find(|path| request.covers(path)) {
         return Err(unsupported(format!("the launcher inside needs {}, which lies at a denied path", quote(path))));
     }
-    if let Some(cwd) = request.cwd.as_ref().filter(|cwd| request.hides(cwd)) {
-        return Err(prepare(format!("the private temp directory covers the working directory {}", quote(cwd))));
-    }
     let mut argv: Vec<OsString> = vec![usable.program.clone().into()];
     argv.extend(linux_bwrap::plan::outer(request, usable.features, &visible, reporting));
     argv.push("--".into());

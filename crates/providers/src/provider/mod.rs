@@ -45,7 +45,7 @@ mod verdict;
 
 use before_start::{check_working_directory, too_late};
 use full_access::Unconfined;
-use restricted::closed_by;
+use restricted::{closed_by, visible_place};
 use status_file::prepare_status_file;
 
 /// How often one mechanism is tried in one call that hides sockets.
@@ -298,13 +298,14 @@ impl LocalProvider {
         }
     }
 
-    /// Probes every mechanism anew, also those behind one that works.
-    pub fn examine(&self, mode: ConfinedMode) -> Vec<Finding> {
+    /// Probes every mechanism anew, also those behind one that works, and reports what each promises for a call in a
+    /// directory of ours. Of the options, what is closed and used up counts.
+    pub fn examine(&self, mode: ConfinedMode, options: &CallOptions) -> Vec<Finding> {
         let mut backends = chain::built_in().to_vec();
         if self.host.custom.is_some() {
             backends.push(Backend::Custom);
         }
-        backends.into_iter().map(|backend| self.finding(backend, mode)).collect()
+        backends.into_iter().map(|backend| self.finding(backend, mode, options)).collect()
     }
 
     /// Says what would happen to a path under a policy, for a mechanism or for the one that would be chosen. Of the
@@ -516,7 +517,13 @@ impl LocalProvider {
         if backend == Backend::Namespace && !rustix::process::geteuid().is_root() {
             request.own_copies = own_copies::of_ssh(std::env::home_dir().as_deref());
         }
+        if has_mounts {
+            visible_place(call, &request)?;
+        }
         request.closed = closed_by(call, backend, &request)?;
+        let mut copies = std::mem::take(&mut request.own_copies);
+        copies.retain(|path| !request.out_of_sight(path) && !request.covers(path));
+        request.own_copies = copies;
         let CallOptions { limits, processes, .. } = call.options;
         request.bounds =
             limits::bounds(limits, *processes, backend, request.writes(), Kernel::look()).map_err(|detail| {

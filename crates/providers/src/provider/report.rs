@@ -69,12 +69,14 @@ impl LocalProvider {
         backend: Backend,
         mode: ConfinedMode,
         usable: &Usable,
+        options: &CallOptions,
     ) -> Option<EnforcementReport> {
         let runtime = self.runtime().ok()?;
         let directory = runtime.call_directory().ok()?;
         let workspace = pin_physical(&directory.path().canonicalize().ok()?).ok()?;
         let policy = SandboxPolicy::new(mode, &workspace.path);
-        let options = CallOptions::default();
+        // The caller's place is no part of the question.
+        let options = CallOptions { cwd: Some(workspace.path.clone()), ..options.clone() };
         let writable = if mode == ConfinedMode::WorkspaceWrite { vec![workspace.clone()] } else { Vec::new() };
         let mounts = Mounts::look(&writable, &workspace.path).ok()?;
         let call = Call {
@@ -82,8 +84,14 @@ impl LocalProvider {
             mounts,
             options: &options,
             findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
+            denied: self
+                .denied(
+                    &options,
+                    &Roots { workspace: workspace.clone(), writable: writable.clone(), between: Vec::new() },
+                    true,
+                )
+                .ok()?,
             roots: Roots { workspace, writable, between: Vec::new() },
-            denied: Denied::default(),
             ours: true,
             terminal: false,
             environment: Vec::new(),

@@ -22,6 +22,20 @@ impl LocalProvider {
     }
 }
 
+/// Refuses a working directory that a private temp directory hides.
+pub(super) fn visible_place(call: &Call<'_>, request: &Request) -> Result<(), SandboxError> {
+    let place = request.cwd.clone().or_else(|| std::env::current_dir().ok().filter(|_| call.ours));
+    let Some(place) = place.map(|place| closed::physical(&place)).filter(|place| request.hides(place)) else {
+        return Ok(());
+    };
+    let detail = format!(
+        "the working directory {} lies in a temp directory, in place of which the command has an empty one of its own; \
+         make it a writable root, or choose another",
+        quote(&place)
+    );
+    Err(SandboxError::InvalidPolicy { detail })
+}
+
 /// What a mechanism closes of what a call wants closed; an error names what it cannot close.
 pub(super) fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) -> Result<Closed, SandboxError> {
     let restrictions = &call.options.restrictions;

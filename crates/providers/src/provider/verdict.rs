@@ -73,7 +73,7 @@ impl LocalProvider {
         })
     }
 
-    pub(super) fn finding(&self, backend: Backend, mode: ConfinedMode) -> Finding {
+    pub(super) fn finding(&self, backend: Backend, mode: ConfinedMode, options: &CallOptions) -> Finding {
         self.forget(backend);
         let mut facts = match backend {
             Backend::Namespace => linux_namespace::probe::facts(),
@@ -91,7 +91,7 @@ impl LocalProvider {
         if let Some(usable) = &usable {
             facts.insert("landlock_abi".to_owned(), usable.landlock_abi.to_string());
         }
-        let report = usable.as_ref().and_then(|usable| self.canary_report(backend, mode, usable));
+        let report = usable.as_ref().and_then(|usable| self.canary_report(backend, mode, usable, options));
         let (reason, remedy) = match refusal {
             Some(refusal) => (Some(refusal.reason), Some(refusal.remedy).filter(|remedy| !remedy.is_empty())),
             None => (None, None),

@@ -133,13 +133,10 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
     }
     let [input, output, error] = start.streams;
     let [given_input, given_output, given_error] = start.given;
-    command.stdin(given(given_input)?.unwrap_or(if input == Stream::Inherit {
-        Stdio::inherit()
-    } else {
-        Stdio::null()
-    }));
-    command.stdout(given(given_output)?.unwrap_or_else(|| stdio(output)));
-    command.stderr(given(given_error)?.unwrap_or_else(|| stdio(error)));
+    let input = if input == Stream::Inherit { input } else { Stream::Null };
+    command.stdin(given(given_input)?.map_or_else(|| stdio(input), Ok)?);
+    command.stdout(given(given_output)?.map_or_else(|| stdio(output), Ok)?);
+    command.stderr(given(given_error)?.map_or_else(|| stdio(error), Ok)?);
     // The descriptors are closed here as soon as the child has them, so that its end is the end of the channel.
     command.preserved_fds(start.passed);
     let mut child = command.spawn()?;
@@ -169,12 +166,19 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
     running.wait(start.deadline, start.cancel, &woken)
 }
 
-fn stdio(stream: Stream) -> Stdio {
-    match stream {
+fn stdio(stream: Stream) -> io::Result<Stdio> {
+    Ok(match stream {
         Stream::Inherit => Stdio::inherit(),
-        Stream::Null => Stdio::null(),
+        Stream::Null => null()?,
         Stream::Capture { .. } | Stream::Tee { .. } => Stdio::piped(),
-    }
+    })
+}
+
+/// Not `Stdio::null()`, which is opened when the process starts: its error would seem to be the program's.
+fn null() -> io::Result<Stdio> {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("/dev/null cannot be opened: {error}"));
+    opened.map(Stdio::from).map_err(told)
 }
 
 /// A descriptor of the caller's for the child.

@@ -143,7 +143,7 @@ fn a_missing_or_unfit_launcher_is_named() {
         let place = world.path("pinfold-run");
         assert!(error.to_string().contains(reason), "{error}");
         assert!(error.to_string().contains(&place.display().to_string()), "{error}");
-        let result = world.provider.examine(ConfinedMode::ReadOnly);
+        let result = world.provider.examine(ConfinedMode::ReadOnly, &CallOptions::default());
         assert!(result.iter().all(|finding| !finding.usable && finding.remedy.is_some()), "{result:#?}");
     }
     // A program that runs but is no launcher: it exits with 0 and confines nothing.
@@ -151,7 +151,7 @@ fn a_missing_or_unfit_launcher_is_named() {
         std::fs::copy("/bin/true", base.join("pinfold-run")).unwrap();
         config.launcher = Some(base.join("pinfold-run"));
     });
-    let findings = world.provider.examine(ConfinedMode::ReadOnly);
+    let findings = world.provider.examine(ConfinedMode::ReadOnly, &CallOptions::default());
     assert!(findings.iter().all(|finding| !finding.usable), "{findings:#?}");
 }
 
@@ -205,14 +205,14 @@ fn a_hidden_working_directory_is_refused() {
         let mut options = world.on(backend);
         options.cwd = Some(hidden.path().into());
         let policy = world.policy(SandboxMode::WorkspaceWrite);
-        let code = match world.provider.run(&shell("pwd"), &policy, &options, &capture(), &Cancel::new()) {
-            Err(error) => error.code(),
-            Ok(result) => match result.outcome.ending() {
-                Ending::NotStarted { code, .. } => *code,
-                other => panic!("{backend}: {other:?}"),
-            },
-        };
-        assert_eq!(code, ErrorCode::PreparationFailed, "{backend}");
+        let error = world.provider.run(&shell("pwd"), &policy, &options, &capture(), &Cancel::new()).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidPolicy, "{backend}");
+        assert!(error.to_string().contains("lies in a temp directory"), "{error}");
+        // Control: nothing hides it where nothing may be written.
+        let policy = world.policy(SandboxMode::ReadOnly);
+        assert!(
+            world.provider.run(&shell("pwd"), &policy, &options, &capture(), &Cancel::new()).unwrap().outcome.ran()
+        );
     }
 }
 

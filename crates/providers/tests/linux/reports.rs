@@ -27,7 +27,7 @@ fn what_is_called_full_is_full() {
 fn every_backend_is_examined_also_behind_a_usable_one() {
     let world = World::new();
     for mode in [ConfinedMode::ReadOnly, ConfinedMode::WorkspaceWrite] {
-        let findings = world.provider.examine(mode);
+        let findings = world.provider.examine(mode, &CallOptions::default());
         let usable: Vec<_> = findings.iter().map(|finding| (finding.backend, finding.usable)).collect();
         assert_eq!(usable, CONFINED.map(|backend| (backend, true)), "{findings:#?}");
         assert!(findings.iter().all(|finding| finding.report.is_some() && finding.reason.is_none()));
