@@ -40,6 +40,20 @@ closed_words! {
     }
 }
 
+closed_words! {
+    /// Names what becomes of a request before anybody is asked.
+    ///
+    /// A session without a person in front of it declares `never` or `allow-listed`: then it neither waits nor widens.
+    pub enum ApprovalPolicy("approval policy") {
+        /// Every request is refused.
+        Never => "never",
+        /// What a rule of the configuration names is granted, everything else is refused; nobody is asked.
+        AllowListed => "allow-listed",
+        /// Somebody is asked.
+        Ask => "ask",
+    }
+}
+
 /// Says why a wider mode was not granted; nothing has run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EscalationError {

@@ -1,0 +1,357 @@
+//! The question to a person, on the terminal that the process was started from.
+//!
+//! SECURITY: almost every word of a question was chosen by somebody else: the model, the command, whoever named a file. So
+//! each foreign word is quoted, foreign lines are broken by us and stand behind a mark of ours, what does not fit is
+//! counted and cannot be allowed by a single key, and what was typed before the question came is thrown away. The terminal
+//! is opened by name and is not standard input, which belongs to the command.
+
+use crate::approver::{Approver, Question};
+use crate::grant::{Life, Scope};
+use crate::log::event::Asked;
+use crate::session::Verdict;
+use pinfold_policy::quote::quote;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::termios::{QueueSelector, tcflush};
+use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// How many columns of a line are foreign text.
+const COLUMNS: usize = 72;
+
+/// How many lines of foreign text are shown of one thing.
+const LINES: usize = 24;
+
+/// How much is read as one answer.
+const LONGEST_ANSWER: usize = 256;
+
+/// How often a text that is no answer is answered by the question again.
+const TRIES: u32 = 3;
+
+/// Asks on a terminal.
+#[derive(Debug, Clone)]
+pub struct Terminal {
+    path: PathBuf,
+}
+
+impl Default for Terminal {
+    /// The terminal that controls this process (tty(4)).
+    fn default() -> Self {
+        Self { path: "/dev/tty".into() }
+    }
+}
+
+impl Terminal {
+    /// The terminal with this name.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Says whether there is a terminal to ask on.
+    pub fn is_present(&self) -> bool {
+        self.open().is_ok()
+    }
+
+    fn open(&self) -> rustix::io::Result<OwnedFd> {
+        rustix::fs::open(&self.path, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
+    }
+}
+
+impl Approver for Terminal {
+    /// Asks once a line is typed; without a terminal the question is passed on.
+    fn answer(&self, question: &Question<'_>) -> Option<Verdict> {
+        let terminal = self.open().ok()?;
+        let shown = render(question.session.as_str(), question.asked);
+        for tries in 0..TRIES {
+            // SECURITY: what was typed before does not answer this.
+            let _ = tcflush(&terminal, QueueSelector::IFlush);
+            let text = if tries == 0 { shown.text.clone() } else { format!("not an answer; {}", shown.choices) };
+            if write_all(&terminal, text.as_bytes(), question).is_none() {
+                return Some(Verdict::Unavailable);
+            }
+            match read_line(&terminal, question) {
+                Typed::Line(line) => match shown.meaning(&line) {
+                    Some(verdict) => return Some(verdict),
+                    None => continue,
+                },
+                Typed::End => return Some(Verdict::Cancelled),
+                Typed::Withdrawn => {
+                    let _ = write_all(&terminal, b"\nthe question was withdrawn\n", question);
+                    return Some(if question.cancel.is_cancelled() {
+                        Verdict::Cancelled
+                    } else {
+                        Verdict::Unavailable
+                    });
+                }
+            }
+        }
+        Some(Verdict::Unavailable)
+    }
+}
+
+/// A question as it is shown.
+#[derive(Debug)]
+struct Shown {
+    text: String,
+    choices: String,
+    offers: usize,
+    /// What must be typed behind the number when not everything could be shown.
+    unseen: bool,
+}
+
+impl Shown {
+    fn meaning(&self, line: &str) -> Option<Verdict> {
+        let mut words = line.split_whitespace();
+        let (first, second, third) = (words.next(), words.next(), words.next());
+        match (first, second, third) {
+            (None, ..) | (Some("n" | "no"), None, _) => Some(Verdict::Rejected),
+            (Some(number), word, None) if word == if self.unseen { Some("unseen") } else { None } => {
+                let number = number.parse::<usize>().ok()?;
+                (1..=self.offers).contains(&number).then(|| Verdict::Allowed(number - 1))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Makes the text of a question.
+fn render(session: &str, asked: &Asked) -> Shown {
+    let mut out = String::new();
+    let mut whole = true;
+    let line = |out: &mut String, text: &str| {
+        let _ = writeln!(out, "{text}"); // writing to a String cannot fail
+    };
+    line(&mut out, &format!("\npinfold asks: session {}, question {}", plain(session), plain(&asked.id)));
+    line(&mut out, &format!("  {} runs this {}:", plain(&asked.tool_name), asked.subject));
+    whole &= foreign(&mut out, &asked.argv.iter().map(quote).collect::<Vec<_>>().join(" "));
+    line(&mut out, "  in the directory:");
+    whole &= foreign(&mut out, &quote(&asked.cwd));
+    line(&mut out, &format!("  under mode {}. The reason it gives:", asked.mode));
+    whole &= foreign(&mut out, &quote(&asked.reason));
+    if !asked.denied.is_empty() {
+        line(&mut out, "  refused before:");
+        whole &= foreign(&mut out, &asked.denied.iter().map(quote).collect::<Vec<_>>().join(" "));
+    }
+    line(&mut out, "allow:");
+    for (number, offer) in asked.offers.iter().enumerate() {
+        let life = match offer.life {
+            Life::Call => "for this one call",
+            Life::Session => "for the rest of the session, until it is revoked",
+        };
+        match &offer.scope {
+            Scope::Mode { mode } => line(&mut out, &format!("  {}) mode {mode}, {life}", number + 1)),
+            Scope::Write { path } => {
+                line(&mut out, &format!("  {}) writing below this directory, {life}:", number + 1));
+                whole &= foreign(&mut out, &quote(path));
+            }
+        }
+    }
+    let count = asked.offers.len();
+    let choices = if whole {
+        format!("type 1 to {count}, or n for no: ")
+    } else {
+        line(&mut out, "Not all of it is shown. To allow it all the same, type the number and the word unseen.");
+        format!("type a number from 1 to {count} and unseen, or n for no: ")
+    };
+    out.push_str(&choices);
+    Shown { text: out, choices, offers: count, unseen: !whole }
+}
+
+/// A name of ours that came through a log: letters, digits and a few signs, and not many.
+fn plain(name: &str) -> String {
+    let harmless = |letter: &char| letter.is_ascii_alphanumeric() || "-_./:".contains(*letter);
+    name.chars().map(|letter| if harmless(&letter) { letter } else { '?' }).take(64).collect()
+}
+
+/// Writes quoted foreign text in lines of our own making; returns whether all of it was written.
+fn foreign(out: &mut String, quoted: &str) -> bool {
+    let mut lines = 0;
+    let mut width = COLUMNS;
+    let mut left = quoted.chars();
+    while let Some(letter) = left.next() {
+        // A letter outside of ASCII may be two columns wide.
+        let columns = if letter.is_ascii() { 1 } else { 2 };
+        if width + columns > COLUMNS {
+            if lines == LINES {
+                let rest = 1 + left.count();
+                let _ = writeln!(out, "\n  ~ and {rest} more characters, which are not shown");
+                return false;
+            }
+            out.push_str(if lines == 0 { "  | " } else { "\n  | " });
+            (lines, width) = (lines + 1, 0);
+        }
+        out.push(letter);
+        width += columns;
+    }
+    out.push('\n');
+    true
+}
+
+/// Waits until the terminal is ready, the deadline has passed or the question was withdrawn.
+fn ready(terminal: &OwnedFd, flags: PollFlags, question: &Question<'_>) -> bool {
+    loop {
+        if question.cancel.is_cancelled() || Instant::now() >= question.deadline {
+            return false;
+        }
+        // Short, because the cancellation has no descriptor here.
+        let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        match poll(&mut [PollFd::new(terminal, flags)], Some(&moment)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+fn write_all(terminal: &OwnedFd, mut bytes: &[u8], question: &Question<'_>) -> Option<()> {
+    while !bytes.is_empty() {
+        if !ready(terminal, PollFlags::OUT, question) {
+            return None;
+        }
+        match rustix::io::write(terminal, bytes.get(..512).unwrap_or(bytes)) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(())
+}
+
+enum Typed {
+    Line(String),
+    End,
+    Withdrawn,
+}
+
+/// Reads one line as the terminal hands it over (termios(3), canonical mode).
+fn read_line(terminal: &OwnedFd, question: &Question<'_>) -> Typed {
+    let mut line = Vec::new();
+    loop {
+        if !ready(terminal, PollFlags::IN, question) {
+            return Typed::Withdrawn;
+        }
+        let mut buffer = [0; LONGEST_ANSWER];
+        match rustix::io::read(terminal, &mut buffer) {
+            Ok(0) => return Typed::End,
+            Ok(count) => line.extend_from_slice(&buffer[..count]),
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(_) => return Typed::End,
+        }
+        if let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            line.truncate(end);
+            return Typed::Line(String::from_utf8_lossy(&line).into_owned());
+        }
+        if line.len() > LONGEST_ANSWER {
+            return Typed::Line("?".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::event::Offer;
+    use pinfold_policy::SandboxMode;
+    use pinfold_policy::escalation::Subject;
+    use proptest::prelude::*;
+
+    fn asked(argv: &[&str], reason: &str) -> Asked {
+        Asked {
+            id: "a1".to_owned(),
+            tool_name: "pinfold run".to_owned(),
+            call_id: None,
+            reason: reason.to_owned(),
+            subject: Subject::Command,
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            cwd: "/w".to_owned(),
+            mode: SandboxMode::ReadOnly,
+            denied: Vec::new(),
+            offers: vec![
+                Offer { scope: Scope::Write { path: "/w/out".into() }, life: Life::Call },
+                Offer { scope: Scope::Mode { mode: SandboxMode::WorkspaceWrite }, life: Life::Call },
+            ],
+            digest: crate::digest::of_argv(&[]),
+            until: 0,
+        }
+    }
+
+    // W31: argv, directory, mode and reason are shown.
+    #[test]
+    fn a_question_shows_what_would_run_where_and_why() {
+        let shown = render("s1", &asked(&["touch", "a b"], "the build needs it"));
+        for words in
+            ["\"touch\" \"a b\"", "| \"/w\"", "mode read-only", "\"the build needs it\"", "2) mode workspace-write"]
+        {
+            assert!(shown.text.contains(words), "{words}: {}", shown.text);
+        }
+    }
+
+    #[test]
+    fn only_a_number_that_is_offered_allows() {
+        let shown = render("s1", &asked(&["x"], "y"));
+        for (line, meaning) in [
+            ("1", Some(Verdict::Allowed(0))),
+            (" 2 ", Some(Verdict::Allowed(1))),
+            ("", Some(Verdict::Rejected)),
+            ("n", Some(Verdict::Rejected)),
+            ("no", Some(Verdict::Rejected)),
+            ("0", None),
+            ("3", None),
+            ("y", None),
+            ("yes", None),
+            ("1 2", None),
+            ("1 unseen", None),
+            ("-1", None),
+            ("99999999999999999999999", None),
+        ] {
+            assert_eq!(shown.meaning(line), meaning, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_shown_is_not_allowed_by_a_number_alone() {
+        let shown = render("s1", &asked(&["sh", "-c", &" ".repeat(100_000)], "y"));
+        assert!(shown.text.contains("more characters, which are not shown") && shown.text.len() < 20_000);
+        assert_eq!(shown.meaning("2"), None);
+        assert_eq!(shown.meaning("2 unseen"), Some(Verdict::Allowed(1)));
+    }
+
+    #[test]
+    fn foreign_lines_stand_behind_our_mark() {
+        let forged = "x\n  1) mode read-only\u{1b}[2J\u{202e}\r\u{9b}2K                                                                                 allow: 1) nothing";
+        let shown = render("s1", &asked(&[forged], forged));
+        let ours = [
+            "",
+            "pinfold asks:",
+            "  pinfold?run runs",
+            "  in the directory",
+            "  under mode",
+            "allow:",
+            "  1) writing",
+            "  2) mode",
+            "type 1",
+        ];
+        for line in shown.text.lines() {
+            assert!(
+                line.starts_with("  | ")
+                    || ours.iter().any(|start| !start.is_empty() && line.starts_with(start))
+                    || line.is_empty(),
+                "{line:?}"
+            );
+        }
+        assert!(!shown.text.chars().any(|letter| letter.is_control() && letter != '\n'), "{:?}", shown.text);
+        assert!(!shown.text.contains('\u{202e}'));
+    }
+
+    proptest! {
+        #[test]
+        fn no_foreign_text_reaches_a_terminal_as_a_command(words in proptest::collection::vec(".*", 1..4), reason in ".*") {
+            let argv: Vec<&str> = words.iter().map(String::as_str).collect();
+            let shown = render(&reason, &asked(&argv, &reason));
+            prop_assert!(!shown.text.chars().any(|letter| letter.is_control() && letter != '\n'));
+            prop_assert!(shown.text.lines().all(|line| line.chars().count() <= 100));
+        }
+    }
+}
