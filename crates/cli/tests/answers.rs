@@ -64,6 +64,7 @@ fn an_explanation_is_what_then_happens() {
 }
 
 #[test]
+// Case W24.
 fn a_mode_is_explained_by_what_it_opens_here() {
     let scene = Scene::new();
     let answer = scene.run(["explain", "--mode", "workspace-write"]);

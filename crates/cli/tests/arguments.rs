@@ -63,6 +63,7 @@ fn a_bad_time_limit_is_refused() {
 }
 
 #[test]
+// Case W20.
 fn a_workspace_that_is_no_directory_is_refused_by_name() {
     let scene = Scene::new();
     std::fs::write(scene.path("workspace/file"), "").unwrap();
@@ -211,6 +212,7 @@ fn home_is_a_workspace_when_it_is_named_but_the_system_is_not() {
 }
 
 #[test]
+// Case B059.
 fn a_working_directory_opens_nothing() {
     let scene = Scene::new();
     let outside = scene.path("outside");

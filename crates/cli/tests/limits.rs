@@ -50,6 +50,7 @@ fn bounds(answer: &Answer) -> Value {
 }
 
 #[test]
+// Case B082.
 fn a_fork_bomb_ends_at_the_bound_or_nothing_runs() {
     let scene = Scene::new();
     for backend in ["namespace", "bwrap", "landlock"] {

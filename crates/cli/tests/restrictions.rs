@@ -199,6 +199,7 @@ fn a_place_in_which_the_command_works_is_not_closed_by_default() {
 }
 
 #[test]
+// Case B061.
 fn denied_paths_and_patterns_cannot_be_read() {
     let scene = Scene::new();
     for name in ["outside/key", "outside/a.pem", "workspace/d/.env", "workspace/[id].ts", "home/notes/x"] {

@@ -127,6 +127,7 @@ fn a_refusal_is_one_line_with_the_option_that_helps() {
 }
 
 #[test]
+// Cases W18, B135, B136.
 fn an_ordinary_failure_is_not_blamed_on_the_sandbox() {
     let scene = Scene::new();
     for script in ["false", "grep x /dev/null", "test 1 = 2", "exit 3"] {
@@ -304,6 +305,7 @@ fn a_signal_that_was_ignored_stays_ignored() {
 }
 
 #[test]
+// Case W26.
 fn a_terminal_is_passed_through_and_the_outcome_says_it_was_not_read() {
     let scene = Scene::new();
     let file = scene.path("outside/r.json");

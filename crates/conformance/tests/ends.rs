@@ -137,6 +137,7 @@ fn killing_pinfold_ends_all_descendants(world: &World) -> Result<(), String> {
     world.expect_gone(&sleeper)
 }
 
+// Cases W59, B072.
 fn daemon_ends_with_the_call(world: &World) -> Result<(), String> {
     let sleeper = Sleeper::new();
     let number = sleeper.seconds();
@@ -172,6 +173,7 @@ fn signals_end_the_tree_and_are_the_status(world: &World) -> Result<(), String> 
     by_signal(world, "")
 }
 
+// Case B079.
 fn signals_end_a_tree_that_ignores_them(world: &World) -> Result<(), String> {
     by_signal(world, "trap '' TERM INT HUP;")
 }
@@ -296,6 +298,7 @@ fn called(world: &World, how: &str, script: &str) -> Result<Command, String> {
     Ok(world.walls.plain(&words))
 }
 
+// Case B051.
 fn confined_argv_confines_for_any_program(world: &World) -> Result<(), String> {
     let (ws, out) = (world.walls.fixture.ws(), world.walls.fixture.out());
     let script = format!("echo x > {}/in; echo x > {}/escaped; exit 6", ws.display(), out.display());

@@ -1,5 +1,5 @@
 //! Hosts of many shapes: Pinfold picks what works there, says what it lost, or refuses. Never unconfined (field cases B052,
-//! B053, B077, B096, B103, B106 to B108).
+//! B053, B077, B096, B103, B106 to B108, B114).
 //!
 //! Tests are called `HOST/UID/MODE`, and those of nesting `pinfold-in-BACKEND/UID/OUTER-MODE/INNER-MODE`. A host is what
 //! stands between the caller and `pinfold`: a shell script that ends in `exec "$@"`. Sizes are `SIZE/UID/BACKEND`.
@@ -83,6 +83,28 @@ const HOSTS: &[Host] = &[
         "mount -t tmpfs none /proc/fs; set -- setpriv --bounding-set -sys_admin --inh-caps -sys_admin --no-new-privs -- \
          $BIN/pinfold-mask --userns -- \"$@\"",
         LANDLOCK
+    ),
+    // A container engine's own filter, without CAP_SYS_ADMIN: no mounts, no namespaces, no keys. Landlock is let through by
+    // newer ones; where it is not, nothing is left.
+    in_mounts!(
+        "container-engine",
+        "mount -t tmpfs none /proc/fs; set -- setpriv --bounding-set -sys_admin --inh-caps -sys_admin -- \
+         $BIN/pinfold-mask --userns --errno EPERM mount umount2 pivot_root setns open_tree move_mount fsopen fsconfig \
+         fsmount mount_setattr keyctl bpf -- \"$@\"",
+        LANDLOCK
+    ),
+    in_mounts!(
+        "older-container-engine",
+        "mount -t tmpfs none /proc/fs; set -- setpriv --bounding-set -sys_admin --inh-caps -sys_admin -- \
+         $BIN/pinfold-mask --userns --errno EPERM mount umount2 pivot_root setns open_tree move_mount fsopen fsconfig \
+         fsmount mount_setattr keyctl bpf landlock_create_ruleset landlock_add_rule landlock_restrict_self -- \"$@\"",
+        NONE
+    ),
+    // As AppArmor restricts user namespaces: they can be made, and give no power inside (B103).
+    host(
+        "user-namespaces-without-power",
+        r#"exec $BIN/pinfold-mask --errno EPERM mount umount2 pivot_root open_tree move_mount fsopen fsmount mount_setattr -- "$@""#,
+        LANDLOCK,
     ),
     host(
         "no-landlock",

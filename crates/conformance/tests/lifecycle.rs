@@ -278,6 +278,7 @@ fn call_leaves_nothing_behind(world: &World) -> Result<(), Failed> {
     expect_equal(&after.2, &before.2)
 }
 
+// Case W21.
 fn exit_codes_pass(world: &World) -> Result<(), Failed> {
     for code in [0, 1, 2, 125, 126, 127, 128, 137, 255] {
         let finished = world.run(&["/bin/sh", "-c", &format!("exit {code}")])?;
@@ -300,6 +301,7 @@ fn signals_that_end_the_command_pass(world: &World) -> Result<(), Failed> {
     Ok(())
 }
 
+// Case B074.
 fn sigterm_reaches_the_command(world: &World) -> Result<(), Failed> {
     for (script, expected) in
         [("trap 'exit 7' TERM; echo ready; while :; do sleep 0.02; done", 7), ("echo ready; exec sleep 600", 143)]
@@ -340,6 +342,7 @@ fn command_that_cannot_execute_is_126(world: &World) -> Result<(), Failed> {
     expect_exec_failure(world, "/etc", 126)
 }
 
+// Case B086.
 fn signals_are_default_and_unblocked(world: &World) -> Result<(), Failed> {
     let mut command = world.command(&["/bin/grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"]);
     let body = || {
@@ -412,6 +415,7 @@ fn devices_behave(world: &World) -> Result<(), Failed> {
     expect_equal(text.as_str(), "null\n4\n4\n4\nfull\nout\nerror\nsubstituted\nstdin\n")
 }
 
+// Cases W44, B009, B011.
 fn terminal_can_be_allocated(world: &World) -> Result<(), Failed> {
     let program = "
 import os, pty

@@ -204,6 +204,7 @@ mod tests {
     }
 
     #[test]
+    // Case B113.
     fn strange_lines_are_read_or_left_out() {
         let table = parse(TABLE.as_bytes());
         let points: Vec<_> = table.iter().map(|mount| mount.point.to_str().unwrap()).collect();

@@ -262,6 +262,7 @@ mod tests {
     const CONFINED: &str = "confined landlock=7 namespaces=none seccomp=1\nstarted\n";
 
     #[test]
+    // Case W25.
     fn the_channel_outranks_what_the_command_prints() {
         let forged = ended(&format!("{CONFINED}exited 125\n"), 125 << 8, "pinfold-run: nothing was executed\n");
         let Attempted::Over { ending, evidence, .. } = read(forged) else { panic!("the command ran") };

@@ -9,6 +9,7 @@ pub(super) fn check(files: &[File], sources: &[Source]) -> Vec<Finding> {
     let mut findings = registry_hosts(files);
     findings.extend(links(files));
     findings.extend(named_tests(files, &claims(files, sources)));
+    findings.extend(cited_cases(files));
     findings
 }
 
@@ -178,6 +179,37 @@ fn named_tests(files: &[File], claims: &BTreeSet<String>) -> Vec<Finding> {
     findings
 }
 
+/// Each case or weakness that a row with a test is about is cited where tests are, so that one leads to the other.
+fn cited_cases(files: &[File]) -> Vec<Finding> {
+    let is_of_tests = |file: &&File| {
+        let parts: Vec<&str> = file.path.split('/').collect();
+        parts.first() == Some(&"crates") && matches!(parts.get(2), Some(&"tests" | &"src"))
+    };
+    let cited: BTreeSet<&str> =
+        files.iter().filter(is_of_tests).flat_map(|file| words(&file.text)).filter(|word| is_case(word)).collect();
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.path == WITH_TESTS[0]) {
+        for (index, line) in file.text.lines().enumerate().filter(|(_, line)| line.starts_with('|')) {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            if cells.last().is_some_and(|test| test.starts_with("none: ")) {
+                continue;
+            }
+            let ids = words(cells.first().copied().unwrap_or_default()).filter(|word| is_case(word));
+            for id in ids.filter(|id| !cited.contains(id)) {
+                findings.push(Finding::new(&file.path, index + 1, format!("no test cites {id}")));
+            }
+        }
+    }
+    findings
+}
+
+/// `W` and two digits, or `B` and three.
+fn is_case(word: &str) -> bool {
+    let digits = |from: &str, count| from.len() == count && from.bytes().all(|byte| byte.is_ascii_digit());
+    word.strip_prefix('W').is_some_and(|rest| digits(rest, 2))
+        || word.strip_prefix('B').is_some_and(|rest| digits(rest, 3))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::samples::{file, said, source};
@@ -219,5 +251,12 @@ mod tests {
             said(named_tests(&[file("SECURITY.md", table)], &claims)),
             ["5: a row without a test, and without `none: REASON`", "6: no test is called `gone`"]
         );
+    }
+
+    #[test]
+    fn a_case_with_a_test_is_cited_by_one() {
+        let table = "| Hole | Test |\n| W01, B123: x | `a` |\n| B124: y | none: why |\n| B12: z | `a` |\n";
+        let files = [file("docs/past-escapes.md", table), file("crates/cli/tests/a.rs", "// Case W01.\n")];
+        assert_eq!(said(cited_cases(&files)), ["2: no test cites B123"]);
     }
 }

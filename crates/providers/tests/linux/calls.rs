@@ -65,6 +65,7 @@ fn a_workspace_below_the_shared_temp_directory_works() {
 
 /// Case B004: `TMPDIR` inside names a directory that exists and is writable, whatever it was outside.
 #[test]
+// Case W13.
 fn the_temp_directory_is_private_and_usable() {
     let world = World::new();
     for backend in CONFINED {
@@ -97,6 +98,7 @@ fn a_session_keeps_its_temp_directory_under_landlock() {
 }
 
 #[test]
+// Cases W27, W28, B083.
 fn endings_are_told_apart() {
     let world = World::new();
     for backend in CONFINED {
@@ -119,6 +121,7 @@ fn endings_are_told_apart() {
 }
 
 #[test]
+// Cases B068, B075.
 fn a_timeout_and_a_cancellation_leave_no_process() {
     let world = World::new();
     for (backend, tag) in [(Backend::Namespace, "71"), (Backend::Bwrap, "72"), (Backend::Landlock, "73")] {
@@ -217,6 +220,7 @@ fn the_loader_variables_reach_the_command_and_not_bubblewrap() {
 }
 
 #[test]
+// Cases B050, W12.
 fn many_calls_at_once_with_different_policies_do_not_meet() {
     let world = World::new();
     std::thread::scope(|scope| {

@@ -3,6 +3,7 @@
 use super::*;
 
 #[test]
+// Case W17.
 fn what_is_called_full_is_full() {
     let world = World::new();
     for (backend, mode, expected) in [
@@ -55,6 +56,7 @@ fn the_wrapped_argv_ends_in_the_callers_own_byte_for_byte() {
 }
 
 #[test]
+// Case W29.
 fn a_required_promise_is_kept_or_refused() {
     let world = World::new();
     let require = |backend, guarantee| CallOptions {

@@ -207,6 +207,7 @@ fn what_a_mechanism_cannot_close_it_is_not_used_for() {
 }
 
 #[test]
+// Case B118.
 fn a_denied_path_cannot_be_read_by_any_name() {
     let world = World::new();
     std::fs::create_dir_all(world.path("out/dir/below")).unwrap();
@@ -369,6 +370,7 @@ fn sockets_outside_are_closed_and_own_and_allowed_ones_work() {
 }
 
 #[test]
+// Case B057.
 fn variables_of_credentials_are_gone_and_kept_ones_stay() {
     let world = World::new();
     let token = format!("ghp_{}", "a1".repeat(18));
