@@ -9,6 +9,7 @@ use crate::capabilities;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::landlock;
+use crate::outside::given_back;
 use crate::seccomp;
 use crate::spec::{Choice, Limit, Network, Plan, Wall};
 use crate::status::{Line, Status};
@@ -230,7 +231,7 @@ const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/bin:/usr/bin";
 fn environment(plan: &Plan) -> Result<Vector, Errno> {
     let changes = || plan.choices().filter(|choice| matches!(choice, Choice::Set(_) | Choice::Unset(_)));
     let count = changes().count();
-    if count == 0 {
+    if count == 0 && !plan.restore {
         return Ok(Vector::of_stack(plan.environment));
     }
     let replaced = |text: &CStr| {
@@ -241,7 +242,8 @@ fn environment(plan: &Plan) -> Result<Vector, Errno> {
             _ => false,
         })
     };
-    let kept = plan.environment.iter().copied().filter(|text| !replaced(text.as_cstr()));
+    let restored = |text| if plan.restore { given_back(text) } else { text };
+    let kept = plan.environment.iter().copied().map(restored).filter(|text| !replaced(text.as_cstr()));
     let set = changes().filter_map(|choice| if let Choice::Set(text) = choice { Some(Text::from(text)) } else { None });
     Vector::collect(kept.chain(set), plan.environment.len() + count)
 }

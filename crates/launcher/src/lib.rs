@@ -28,6 +28,7 @@ mod failure;
 mod landlock;
 pub mod landlock_run;
 mod mounts;
+mod outside;
 pub mod run;
 mod seccomp;
 mod spec;

@@ -8,6 +8,7 @@ use crate::descriptors;
 use crate::entry::Start;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
+use crate::outside;
 use crate::spec::{self, Plan, Wall};
 use crate::status::{Line, Status};
 use crate::streams::Pumps;
@@ -26,6 +27,11 @@ pub fn main(start: Start) -> ! {
         && option.as_cstr() == c"--canary"
     {
         canary::act(granted.as_cstr(), denied.as_cstr());
+    }
+    if let [_, option, ..] = start.arguments
+        && option.as_cstr() == c"--outside"
+    {
+        outside::act(start);
     }
     let mut status = Status(None);
     match prepare(start, &mut status) {

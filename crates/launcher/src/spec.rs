@@ -80,6 +80,7 @@ pub(crate) enum Choice {
     Directory(&'static CStr),
     Set(&'static CStr),
     Unset(&'static CStr),
+    Restore,
     Supervise,
     DieWithParent,
     StatusDescriptor(i32),
@@ -102,6 +103,8 @@ pub(crate) struct Plan {
     pub(crate) shm: bool,
     pub(crate) deny_metadata: bool,
     pub(crate) directory: Option<&'static CStr>,
+    /// Variables that were put aside outside are given back.
+    pub(crate) restore: bool,
     pub(crate) supervise: bool,
     pub(crate) die_with_parent: bool,
     pub(crate) status_descriptor: Option<i32>,
@@ -198,6 +201,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         shm: false,
         deny_metadata: false,
         directory: None,
+        restore: false,
         supervise: false,
         die_with_parent: false,
         status_descriptor: None,
@@ -220,6 +224,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::Shm => core::mem::replace(&mut plan.shm, true),
             Choice::DenyMetadata => core::mem::replace(&mut plan.deny_metadata, true),
             Choice::Directory(path) => plan.directory.replace(path).is_some(),
+            Choice::Restore => core::mem::replace(&mut plan.restore, true),
             Choice::Supervise => core::mem::replace(&mut plan.supervise, true),
             Choice::DieWithParent => core::mem::replace(&mut plan.die_with_parent, true),
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
@@ -333,6 +338,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
             }
         }
         b"--unset" => Choice::Unset(value()?),
+        b"--restore" => Choice::Restore,
         b"--supervise" => Choice::Supervise,
         b"--die-with-parent" => Choice::DieWithParent,
         b"--status-fd" => Choice::StatusDescriptor(descriptor(value()?)?),

@@ -206,6 +206,9 @@ pub(crate) fn wrap(
         let all = argv.len() + command_words;
         return Err(unsupported(format!("{all} arguments in all; bubblewrap takes {MAX_ARGUMENTS} at most")));
     }
+    // SECURITY: bubblewrap is linked dynamically and runs before there is a wall; what variables name, such as a library in
+    // the workspace, must not be loaded into it.
+    let argv = launcher::outside(launcher, [], argv);
     Ok(Wrapped { argv, passed, plan_file })
 }
 

@@ -147,6 +147,21 @@ pub(crate) fn prefix(launcher: &Path, words: impl IntoIterator<Item = OsString>)
     argv
 }
 
+/// An argv that begins with the launcher, which enters control groups and keeps variables from the program it becomes.
+pub(crate) fn outside<'a>(
+    launcher: &Path,
+    groups: impl IntoIterator<Item = &'a Path>,
+    argv: Vec<OsString>,
+) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec![launcher.into(), "--outside".into()];
+    for group in groups {
+        push(&mut words, &["--join".as_ref(), group.as_os_str()]);
+    }
+    words.push("--".into());
+    words.extend(argv);
+    words
+}
+
 /// Adds an option and its values to a list of words.
 pub(crate) fn push<W: AsRef<OsStr>>(words: &mut Vec<OsString>, option: &[W]) {
     words.extend(option.iter().map(|word| word.as_ref().to_owned()));

@@ -22,6 +22,7 @@
 //! | `plan` | what every mechanism's plan is made from |
 //! | `canary` | what every probe does |
 //! | `closed` | what a call closes beyond its mode, found on this host |
+//! | `control_groups` | control groups of a call's own |
 //! | `limits` | how each mechanism holds bounds |
 //! | `sockets` | sockets that lead to processes outside |
 //! | `own_copies` | files of root's that ssh refuses where they seem to be nobody's |
@@ -42,6 +43,7 @@ pub mod provider;
 mod canary;
 mod chain;
 mod closed;
+mod control_groups;
 mod custom_runner;
 mod environment;
 mod hard_links;

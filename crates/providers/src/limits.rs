@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::call::Insistence;
+use crate::control_groups::{Controller, Places, REMEDY};
 use pinfold_policy::{
     Bound, BoundEvidence, BoundMeans, BoundMet, BoundScope, Ending, Limits, Outcome, Resource, StatusEvidence,
 };
@@ -13,6 +14,8 @@ pub(crate) struct Bounds {
     pub(crate) words: Vec<(&'static str, u64)>,
     /// The size of each private temp file system.
     pub(crate) temp: Option<u64>,
+    /// What control groups of the call's own hold.
+    pub(crate) groups: Vec<(Controller, u64)>,
     /// What a report states.
     pub(crate) stated: Vec<Bound>,
     /// What could not be bounded although it was asked for where possible.
@@ -27,6 +30,16 @@ pub(crate) struct Kernel {
     root: bool,
     /// The smallest `pid_max` that the kernel takes: it grows with the number of processors.
     least_numbers: u64,
+}
+
+/// What bounds can be held by, beside the backend itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
+    pub(crate) kernel: Kernel,
+    /// Where control groups can be made; none where somebody else starts the command, and would have to remove them.
+    pub(crate) places: Places,
+    /// Whether the command is started here.
+    pub(crate) ours: bool,
 }
 
 /// Process numbers below this one are given out once only.
@@ -67,12 +80,13 @@ pub(crate) fn bounds(
     processes: Insistence,
     backend: Backend,
     writes: bool,
-    kernel: Kernel,
+    means: &Means,
 ) -> Result<Bounds, String> {
     let mut bounds = Bounds::default();
     for (resource, most) in limits.asked() {
-        if let Err(why) = bounds.hold(resource, most, backend, writes, kernel) {
-            if resource == Resource::Processes && processes == Insistence::WherePossible {
+        let optional = resource == Resource::Processes && processes == Insistence::WherePossible;
+        if let Err(why) = bounds.hold(resource, most, backend, writes, means, optional) {
+            if optional {
                 let note = format!("Processes were to be bounded where possible; they are not: {why}.");
                 bounds.given_up = Some(note);
             } else {
@@ -90,22 +104,27 @@ impl Bounds {
         most: u64,
         backend: Backend,
         writes: bool,
-        kernel: Kernel,
+        means: &Means,
+        optional: bool,
     ) -> Result<(), String> {
         if matches!(backend, Backend::Custom | Backend::Unconfined) {
             return Err(format!("it cannot bound {resource}"));
         }
         let (scope, means) = match resource {
-            Resource::Processes => {
-                let (word, words_most, means) = processes(most, backend, kernel)?;
-                self.words.push((word, words_most));
-                (BoundScope::Call, means)
-            }
-            Resource::Memory => {
-                return Err("it has no control group of its own, without which the memory of a whole call cannot be \
-                            bounded (each process can: maxProcessMemoryBytes, --max-process-memory)"
-                    .to_owned());
-            }
+            Resource::Processes => match processes(most, backend, means.kernel) {
+                Ok((word, words_most, means)) => {
+                    self.words.push((word, words_most));
+                    (BoundScope::Call, means)
+                }
+                // Nothing is made on the host for what nobody asked for.
+                Err(why) if optional => return Err(why),
+                Err(why) => self
+                    .group(Controller::Pids, most + supervisors(backend), means)
+                    .map_err(|no_group| format!("{why}, and {no_group}"))?,
+            },
+            Resource::Memory => self.group(Controller::Memory, most, means).map_err(|no_group| {
+                format!("{no_group}; each process can be bounded: maxProcessMemoryBytes, --max-process-memory")
+            })?,
             // Nothing of it can be written.
             Resource::TempSize if !writes => return Ok(()),
             Resource::TempSize if backend == Backend::Landlock => {
@@ -126,9 +145,30 @@ impl Bounds {
         Ok(())
     }
 
+    fn group(&mut self, controller: Controller, most: u64, means: &Means) -> Result<(BoundScope, BoundMeans), String> {
+        if !means.ours {
+            let why = "no control group is made where somebody else starts the command, for nobody would remove it";
+            return Err(why.to_owned());
+        }
+        if !means.places.has(controller) {
+            return Err(format!("the host lets this process make no control group that could hold it ({REMEDY})"));
+        }
+        self.groups.push((controller, most));
+        Ok((BoundScope::Call, BoundMeans::Cgroup))
+    }
+
     fn rlimit(&mut self, word: &'static str, most: u64) -> (BoundScope, BoundMeans) {
         self.words.push((word, most));
         (BoundScope::Process, BoundMeans::Rlimit)
+    }
+}
+
+/// Processes of ours in a control group of the call: the launcher, PID 1 and bubblewrap.
+fn supervisors(backend: Backend) -> u64 {
+    match backend {
+        Backend::Namespace => 2,
+        Backend::Bwrap => 3,
+        _ => 1,
     }
 }
 
@@ -162,17 +202,29 @@ fn processes(most: u64, backend: Backend, kernel: Kernel) -> Result<(&'static st
 ///
 /// Most bounds show only in an error that the command receives and nobody else sees. Two send a signal; if that signal ended
 /// the command itself, it is evidence, of the kind that a process can give itself.
-pub(crate) fn note_met(outcome: Outcome) -> Outcome {
+///
+/// What the kernel counts in a control group it counts out of the command's reach.
+pub(crate) fn note_met(outcome: Outcome, counted: &[Controller]) -> Outcome {
     const SIGNALS: [(i32, Resource); 2] = [(24, Resource::CpuTime), (25, Resource::FileSize)];
-    let Ending::Signaled { signal } = outcome.ending() else { return outcome };
-    if outcome.status_evidence() != StatusEvidence::Channel {
-        return outcome;
-    }
+    let mut all: Vec<BoundMet> = counted
+        .iter()
+        .map(|controller| BoundMet {
+            resource: match controller {
+                Controller::Pids => Resource::Processes,
+                Controller::Memory => Resource::Memory,
+            },
+            evidence: BoundEvidence::Kernel,
+        })
+        .collect();
+    let signal = match outcome.ending() {
+        Ending::Signaled { signal } if outcome.status_evidence() == StatusEvidence::Channel => signal.number(),
+        _ => return outcome.with_bounds_met(all),
+    };
     let stated = outcome.report().map_or(&[][..], |report| report.facts().bounds.as_slice());
-    let resource = SIGNALS.iter().find(|(number, _)| *number == signal.number()).map(|(_, resource)| *resource);
+    let resource = SIGNALS.iter().find(|(number, _)| *number == signal).map(|(_, resource)| *resource);
     let met = resource.filter(|resource| stated.iter().any(|bound| bound.resource == *resource));
-    let met = met.map(|resource| BoundMet { resource, evidence: BoundEvidence::Signal }).into_iter().collect();
-    outcome.with_bounds_met(met)
+    all.extend(met.map(|resource| BoundMet { resource, evidence: BoundEvidence::Signal }));
+    outcome.with_bounds_met(all)
 }
 
 #[cfg(test)]
@@ -184,7 +236,11 @@ mod tests {
 
     fn of_processes(backend: Backend, kernel: Kernel) -> Result<Bounds, String> {
         let limits = Limits { max_processes: Some(50), ..Limits::default() };
-        bounds(&limits, Insistence::Required, backend, true, kernel)
+        bounds(&limits, Insistence::Required, backend, true, &means(kernel))
+    }
+
+    fn means(kernel: Kernel) -> Means {
+        Means { kernel, places: Places::default(), ours: true }
     }
 
     #[test]
@@ -208,7 +264,7 @@ mod tests {
     #[test]
     fn only_processes_may_be_left_unbounded_and_only_if_that_was_said() {
         let limits = Limits { max_processes: Some(50), max_temp_bytes: Some(4096), ..Limits::default() };
-        let given = |backend, processes| bounds(&limits, processes, backend, true, ROOT);
+        let given = |backend, processes| bounds(&limits, processes, backend, true, &means(ROOT));
         assert!(given(Backend::Bwrap, Insistence::Required).is_err());
         let bounds = given(Backend::Bwrap, Insistence::WherePossible).unwrap();
         assert!(bounds.given_up.is_some() && bounds.temp == Some(4096) && bounds.stated.len() == 1);

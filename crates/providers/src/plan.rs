@@ -38,8 +38,6 @@ pub(crate) struct Request {
     pub(crate) supervise: bool,
     /// Whether a terminal may be among the standard streams.
     pub(crate) terminal: bool,
-    /// Variables that are set inside.
-    pub(crate) set: Vec<(OsString, OsString)>,
     /// What is closed beyond the mode.
     pub(crate) closed: Closed,
     /// What the call may use up.
@@ -128,9 +126,6 @@ impl Request {
     pub(crate) fn push_rest(&self, words: &mut Vec<OsString>, temp: Option<&Path>) {
         if let Some(cwd) = &self.cwd {
             push(words, &["--cwd".as_ref(), cwd.as_os_str()]);
-        }
-        for (name, value) in &self.set {
-            push_set(words, name, value);
         }
         if let Some(temp) = temp {
             // tmux keeps its sockets in a place of its own, or else in /tmp.
@@ -389,7 +384,6 @@ pub(crate) mod golden {
             status: StatusTo::Nowhere,
             supervise: false,
             terminal: false,
-            set: Vec::new(),
             bounds: Bounds::default(),
             own_copies: Vec::new(),
             closed: Closed::default(),

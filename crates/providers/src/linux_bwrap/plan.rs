@@ -101,7 +101,10 @@ pub(crate) fn outer(
 /// The words for the launcher inside.
 pub(crate) fn inner(request: &Request) -> Vec<OsString> {
     let mut words = Vec::new();
-    push(&mut words, &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string(), "--supervise"]);
+    push(
+        &mut words,
+        &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string(), "--supervise", "--restore"],
+    );
     if !request.writes() {
         push(&mut words, &["--deny-metadata"]);
     }

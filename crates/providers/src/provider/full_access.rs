@@ -26,7 +26,8 @@ impl LocalProvider {
             let detail = "under danger-full-access no network, socket or path is closed".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
         }
-        let bounds = limits::bounds(&call.limits, call.processes, Backend::Unconfined, false, Kernel::look());
+        let means = Means { kernel: Kernel::look(), places: Places::default(), ours: true };
+        let bounds = limits::bounds(&call.limits, call.processes, Backend::Unconfined, false, &means);
         if bounds.is_err() {
             let detail = "under danger-full-access nothing is bounded".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: name, detail });

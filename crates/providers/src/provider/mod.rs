@@ -10,9 +10,10 @@ use crate::canary::Canary;
 use crate::cancel::Cancel;
 use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapped};
 use crate::closed::{self, Closed, Denied};
+use crate::control_groups::{CallGroup, Places};
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
-use crate::limits::{self, Bounds, Kernel};
+use crate::limits::{self, Bounds, Kernel, Means};
 use crate::mounts::Mounts;
 use crate::outcome::{Attempted, interpret};
 use crate::own_copies;
@@ -37,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 mod before_start;
+mod bounded;
 mod full_access;
 mod report;
 mod restricted;
@@ -44,6 +46,7 @@ mod status_file;
 mod verdict;
 
 use before_start::{check_working_directory, too_late};
+use bounded::{bounded_by, places_for};
 use full_access::Unconfined;
 use restricted::{closed_by, visible_place};
 use status_file::prepare_status_file;
@@ -71,6 +74,8 @@ struct Call<'a> {
     denied: Denied,
     findings: HardLinkFindings,
     mounts: Mounts,
+    /// Where control groups can be made, if the call may need one.
+    places: Places,
     /// Whether the command is started here, and not by the caller.
     ours: bool,
     terminal: bool,
@@ -85,9 +90,10 @@ struct Prepared {
     backend: Backend,
     wrapped: Wrapped,
     report: EnforcementReport,
-    environment: Vec<(OsString, OsString)>,
     /// Our end of the status channel.
     status: Option<std::os::fd::OwnedFd>,
+    /// Control groups of this call alone.
+    group: Option<CallGroup>,
     /// A temp directory of this call alone.
     _temp: Option<tempfile::TempDir>,
 }
@@ -243,7 +249,7 @@ impl LocalProvider {
             }
             let ended = crate::run::run(Start {
                 argv: &whole,
-                environment: &prepared.environment,
+                environment: &ours.environment,
                 cwd: None,
                 streams,
                 given: run.given(),
@@ -256,11 +262,12 @@ impl LocalProvider {
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
             });
+            let met = prepared.group.as_ref().map(CallGroup::met).unwrap_or_default();
             let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
             let (refusal, runner_failure, stdout, stderr) = match attempted {
                 Attempted::Over { ending, denials, evidence, stdout, stderr } => {
                     let outcome = Outcome::new(ending, denials, evidence, Some(prepared.report), elapsed(begun));
-                    return Ok(RunResult { outcome: limits::note_met(outcome), stdout, stderr });
+                    return Ok(RunResult { outcome: limits::note_met(outcome, &met), stdout, stderr });
                 }
                 Attempted::NotConfined { refusal, runner_failure, stdout, stderr } => {
                     (refusal, runner_failure, stdout, stderr)
@@ -305,6 +312,8 @@ impl LocalProvider {
         if self.host.custom.is_some() {
             backends.push(Backend::Custom);
         }
+        // What calls of processes that died have left beside us.
+        Places::look().sweep();
         backends.into_iter().map(|backend| self.finding(backend, mode, options)).collect()
     }
 
@@ -386,6 +395,7 @@ impl LocalProvider {
             denied,
             findings,
             mounts,
+            places: places_for(options, ours),
             ours,
             terminal: true,
             environment: Vec::new(),
@@ -473,14 +483,19 @@ impl LocalProvider {
             request.status = StatusTo::Descriptor(crate::run::number(&other));
             (status, theirs) = (Some(end), Some(other));
         }
-        let mut environment = call.environment.clone();
-        if call.ours && backend == Backend::Bwrap {
-            (environment, request.set) = linux_bwrap::start::split(environment);
-        }
+        let bounds = &request.bounds.groups;
+        let group = if bounds.is_empty() { None } else { Some(CallGroup::make(&call.places, bounds).map_err(failed)?) };
         let delivery = if call.ours { Delivery::Descriptor } else { Delivery::File(&runtime) };
         let mut wrapped = chain::wrap(&self.host, backend, usable, &request, &delivery, call.command_words)?;
         wrapped.passed.extend(theirs);
-        Ok(Prepared { backend, wrapped, report, environment, status, _temp: call_temp })
+        if let Some(group) = &group {
+            wrapped.argv = launcher::outside(
+                self.host.launcher().map_err(|refusal| failed(refusal.reason))?,
+                group.paths(),
+                wrapped.argv,
+            );
+        }
+        Ok(Prepared { backend, wrapped, report, status, group, _temp: call_temp })
     }
 
     /// Draws up what a plan is made from, or says what the mechanism cannot do of what is asked.
@@ -512,7 +527,6 @@ impl LocalProvider {
             },
             supervise: call.ours || !call.options.unsupervised,
             terminal: call.terminal,
-            set: Vec::new(),
         };
         if backend == Backend::Namespace && !rustix::process::geteuid().is_root() {
             request.own_copies = own_copies::of_ssh(std::env::home_dir().as_deref());
@@ -524,11 +538,7 @@ impl LocalProvider {
         let mut copies = std::mem::take(&mut request.own_copies);
         copies.retain(|path| !request.out_of_sight(path) && !request.covers(path));
         request.own_copies = copies;
-        let CallOptions { limits, processes, .. } = call.options;
-        request.bounds =
-            limits::bounds(limits, *processes, backend, request.writes(), Kernel::look()).map_err(|detail| {
-                SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail }
-            })?;
+        request.bounds = bounded_by(call, backend, request.writes())?;
         Ok(request)
     }
 

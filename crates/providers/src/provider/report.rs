@@ -82,6 +82,7 @@ impl LocalProvider {
         let call = Call {
             policy: &policy,
             mounts,
+            places: Places::default(),
             options: &options,
             findings: HardLinkFindings { scanned: true, complete: true, ..HardLinkFindings::default() },
             denied: self

@@ -67,7 +67,6 @@ impl LocalProvider {
                 status: StatusTo::Nowhere,
                 supervise: true,
                 terminal: false,
-                set: Vec::new(),
             },
             deadline,
         })
