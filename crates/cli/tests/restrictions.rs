@@ -233,6 +233,36 @@ fn denied_paths_and_patterns_cannot_be_read() {
     answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "contradict each other");
 }
 
+/// A file system that is mounted elsewhere as well gives a denied path another name.
+#[test]
+fn a_denied_path_is_closed_by_the_names_that_mounts_give_it() {
+    let scene = Scene::new();
+    scene.secret("home/notes/deep/x");
+    scene.secret("home/key");
+    for folder in ["outside/all", "outside/part"] {
+        scene.folder(folder);
+    }
+    let base = scene.path("").display().to_string();
+    let run = |options: &str, name: &str| {
+        let script = format!(
+            "mount --bind {base}/home {base}/outside/all; mount --bind {base}/home/notes/deep {base}/outside/part; \
+             exec {} run --backend namespace {options} -- sh -c 'cat {base}/{name} 2>/dev/null || echo refused'",
+            scene::program().display()
+        );
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-euc", &script]).current_dir(scene.workspace());
+        let answer = Answer::of(command.env("HOME", scene.path("home")));
+        assert_eq!(answer.status, Some(0), "{answer:?}");
+        answer.out
+    };
+    for name in ["outside/all/notes/deep/x", "outside/part/x", "outside/all/key", "home/notes/deep/x"] {
+        assert_eq!(run("", name), "secret", "{name}");
+        assert_eq!(run("--deny-read ~/notes --deny-read ~/key", name), "refused\n", "{name}");
+    }
+    // What is denied by its other name is denied by its first.
+    assert_eq!(run(&format!("--deny-read {base}/outside/part"), "home/notes/deep/x"), "refused\n");
+}
+
 #[test]
 fn sockets_have_names() {
     let scene = Scene::new();

@@ -2,6 +2,7 @@
 //!
 //! A path that is to be hidden is resolved here, once; the walls are put over what it really is.
 
+use crate::mount_names::MountTable;
 use crate::read_walk::{BOUNDS, Walk};
 use crate::sockets::SocketWalls;
 use pinfold_policy::quote::quote;
@@ -62,6 +63,8 @@ pub(crate) struct Denied {
     pub(crate) leads_out: Vec<PathBuf>,
     /// Directories in which nobody could look for matches.
     pub(crate) unseen: Vec<PathBuf>,
+    /// Nobody could look for the names that mounts give to what is closed.
+    pub(crate) mounts_unknown: bool,
 }
 
 impl Denied {
@@ -108,6 +111,7 @@ pub(crate) fn resolve(
     let mut search = Search {
         needed,
         writable,
+        mounts: MountTable::read(),
         system: SYSTEM.iter().map(|path| physical(Path::new(path))).collect(),
         found: Vec::new(),
         denied: Denied::default(),
@@ -126,6 +130,7 @@ pub(crate) fn resolve(
         search.denied.snapshots.push(pattern.text().into());
         walk.look(pattern, |path| search.found.iter().any(|cover: &Cover| path.starts_with(&cover.path)))?;
     }
+    search.denied.mounts_unknown = search.mounts.is_none();
     let matches = walk.end();
     for path in &matches.paths {
         search.close(path)?;
@@ -138,6 +143,7 @@ pub(crate) fn resolve(
 struct Search<'a> {
     needed: &'a Needed<'a>,
     writable: &'a [&'a Path],
+    mounts: Option<MountTable>,
     system: Vec<PathBuf>,
     found: Vec<Cover>,
     denied: Denied,
@@ -169,7 +175,18 @@ impl Search<'_> {
             None if self.is_writable(&real) => self.denied.absent_inside.push(real),
             None => self.denied.absent.push(real),
             Some(_) if !reachable(&real) => self.denied.unreachable.push(real),
-            Some(metadata) => self.found.push(Cover { path: real, directory: metadata.is_dir() }),
+            Some(metadata) => {
+                if self.found.iter().any(|cover| cover.path == real) {
+                    return Ok(());
+                }
+                let others = self.mounts.as_ref().map(|mounts| mounts.other_names(&real)).unwrap_or_default();
+                self.found.push(Cover { path: real, directory: metadata.is_dir() });
+                // By a mount of the same file system elsewhere it is there as well.
+                let made_anew = |name: &PathBuf| MADE_ANEW.iter().any(|tree| name.starts_with(tree));
+                for name in others.iter().filter(|name| !made_anew(name)) {
+                    self.close(name)?;
+                }
+            }
         }
         Ok(())
     }

@@ -52,6 +52,7 @@ mod limits;
 mod linux_bwrap;
 mod linux_landlock;
 mod linux_namespace;
+mod mount_names;
 mod mounts;
 mod outcome;
 mod own_copies;

@@ -49,8 +49,12 @@ const KERNEL: [&str; 31] = [
 
 /// One line of the table, as far as it counts here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mount {
-    point: PathBuf,
+pub(crate) struct Mount {
+    pub(crate) point: PathBuf,
+    /// Which file system it is, `major:minor`.
+    pub(crate) device: Vec<u8>,
+    /// Which directory of the file system it shows.
+    pub(crate) inner: PathBuf,
     kind: Vec<u8>,
     shared: bool,
 }
@@ -139,14 +143,16 @@ impl Mounts {
 }
 
 /// Reads the table; a line that makes no sense is left out.
-fn parse(table: &[u8]) -> Vec<Mount> {
+pub(crate) fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
 /// `id parent major:minor root point options [tag…] - kind source options`, see proc_pid_mountinfo(5).
 fn line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let point = unescape(fields.nth(4)?);
+    let device = fields.nth(2)?.to_vec();
+    let inner = OsString::from_vec(unescape(fields.next()?)).into();
+    let point = unescape(fields.next()?);
     let _options = fields.next()?;
     let mut shared = false;
     loop {
@@ -156,7 +162,7 @@ fn line(line: &[u8]) -> Option<Mount> {
         }
     }
     let kind = unescape(fields.next()?);
-    point.starts_with(b"/").then(|| Mount { point: OsString::from_vec(point).into(), kind, shared })
+    point.starts_with(b"/").then(|| Mount { point: OsString::from_vec(point).into(), device, inner, kind, shared })
 }
 
 /// Space, tab, newline, backslash and `#` stand there as octal numbers.

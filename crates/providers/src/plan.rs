@@ -248,7 +248,7 @@ impl Lines {
             ("A link that matches and leads elsewhere was not followed:", paths(&denied.leads_out)),
             ("Nobody could look for matches in:", paths(&denied.unseen)),
         ];
-        if exceptions.iter().all(|(_, paths)| paths.is_empty()) {
+        if exceptions.iter().all(|(_, paths)| paths.is_empty()) && !denied.mounts_unknown {
             self.checked(Guarantee::ReadDeny, &[wall]);
         } else {
             self.0.push(GuaranteeReport::new(Guarantee::ReadDeny, Strength::Partial, &[wall], false));
@@ -265,7 +265,10 @@ impl Lines {
                 self.note(Guarantee::ReadDeny, &format!("{what} {}.", named(paths)));
             }
         }
-        self.note(Guarantee::ReadDeny, "A hard link made before, or another mount of the same file, is another path.");
+        self.note(
+            Guarantee::ReadDeny,
+            "A hard link made before is another path; so is a file system that shows another one (overlayfs).",
+        );
     }
 
     /// A promise that the canary showed.
