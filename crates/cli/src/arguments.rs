@@ -218,6 +218,15 @@ pub(crate) struct RestrictionOptions {
     /// cannot do it is not used.
     #[arg(verbatim_doc_comment, long, value_name = "NETWORK")]
     pub(crate) network: Option<String>,
+    /// Names in writable directories that stay as they are [default: none]
+    ///
+    /// default: what tools outside obey: .git and in it hooks and configuration; settings of
+    /// agents, editors and shells. Git still commits, branches, merges and rebases; it makes
+    /// no repository, clone or worktree in a writable directory, and writes no configuration.
+    /// PATTERN: a path or pattern, as for --deny-read, present or absent, with what lies
+    /// below. none: nothing. May be given more than once. Not with the backend bwrap.
+    #[arg(verbatim_doc_comment, long, value_name = "default|none|PATTERN", hide_short_help = true)]
+    pub(crate) protect: Vec<OsString>,
     /// Path or pattern that the command cannot read
     ///
     /// May be given more than once; a directory stands for everything below it. Where it

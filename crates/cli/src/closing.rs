@@ -6,8 +6,8 @@ use crate::surroundings::{Surroundings, physical};
 use crate::{secrets, socket_names};
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
-    ExecutionPolicy, Network, PathPattern, PatternShape, Restrictions, SandboxError, SandboxMode, Sockets, UnknownWord,
-    Variables,
+    ExecutionPolicy, Network, PathPattern, PatternShape, Protect, Restrictions, SandboxError, SandboxMode, Sockets,
+    UnknownWord, Variables,
 };
 use pinfold_providers::{CallOptions, Insistence};
 use std::ffi::{OsStr, OsString};
@@ -70,6 +70,7 @@ impl Closing {
         for word in &options.deny_read {
             closing.deny(word, around)?;
         }
+        closing.restrictions.protect = protect(&options.protect, around)?;
         let used = [policy.workspace_root.as_path()].into_iter().chain(cwd).chain(around.current.as_deref().ok());
         let used: Vec<PathBuf> = used.chain(policy.writable_roots()).map(physical).collect();
         closing.secrets(options, confined, &used, &allowed_sockets, around)?;
@@ -209,4 +210,23 @@ fn unknown(word: UnknownWord) -> SandboxError {
 
 fn invalid(detail: String) -> SandboxError {
     SandboxError::InvalidPolicy { detail }
+}
+/// Reads every `--protect`. A pattern is relative to the current directory, as a path would be.
+fn protect(words: &[OsString], around: &Surroundings) -> Result<Protect, SandboxError> {
+    let mut protect = Protect::default();
+    for word in words {
+        match word.to_str() {
+            Some("default") => protect.default_names = true,
+            Some("none") if words.len() > 1 => {
+                return Err(invalid("--protect none contradicts the other --protect".to_owned()));
+            }
+            Some("none") => {}
+            _ => {
+                let (base, rest) = around.base_of(Path::new(word))?;
+                let pattern = PathPattern::parse(rest.as_os_str(), base, around.home.as_deref())?;
+                protect.patterns.push(pattern.absolute());
+            }
+        }
+    }
+    Ok(protect)
 }

@@ -226,6 +226,7 @@ fn denial_hint(denials: &[Denial], mode: SandboxMode) -> Option<String> {
         (None, None) => String::new(),
     };
     let allow = match mode {
+        _ if denial.rule.is_some() => "to leave names as writable as their directory: --protect none",
         SandboxMode::ReadOnly => "to allow the workspace: --mode workspace-write",
         _ => "to allow a directory: --writable DIR",
     };

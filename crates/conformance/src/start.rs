@@ -142,7 +142,9 @@ pub fn needed(backend: Backend) -> &'static [(&'static str, &'static str)] {
 pub fn needed_by(driver: Driver, backend: Backend) -> &'static [(&'static str, &'static str)] {
     match (backend, driver) {
         (Backend::Unconfined, _) => &[],
-        (_, Driver::Cli) => &[("pinfold", "pinfold-cli"), ("pinfold-run", "pinfold-launcher")],
+        (_, Driver::Cli) => {
+            &[("pinfold", "pinfold-cli"), ("pinfold-run", "pinfold-launcher"), ("pinfold-broker", "pinfold-broker")]
+        }
         (_, Driver::Launcher) => &[("pinfold-run", "pinfold-launcher")],
     }
 }

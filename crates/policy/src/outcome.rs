@@ -127,15 +127,47 @@ pub struct Denial {
     pub errno: Option<String>,
     /// How we know.
     pub evidence: DenialEvidence,
+    /// The rule that forbids it, if a policy has one, such as `git-control`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The process that was refused first, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<DeniedProcess>,
+    /// How often it happened.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub count: u64,
     /// The line of error text it was read from, for inferred ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
 }
 
+/// Names a process outside of its namespaces. It may have ended since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DeniedProcess {
+    /// Its number, as the host counts.
+    pub pid: u32,
+    /// Its name, as it gave it itself; bytes that are not printable ASCII are escaped.
+    pub name: String,
+}
+
+fn once() -> u64 {
+    1
+}
+
+fn is_once(count: &u64) -> bool {
+    *count == 1
+}
+
 impl Denial {
+    /// Makes a refusal of which nothing is known but how we know.
+    pub fn known(evidence: DenialEvidence) -> Self {
+        Self { path: None, operation: None, errno: None, evidence, rule: None, process: None, count: 1, text: None }
+    }
+
     /// Makes a refusal that was read from a line of the command's error text.
     pub fn inferred(line: impl Into<String>) -> Self {
-        Self { path: None, operation: None, errno: None, evidence: DenialEvidence::Inferred, text: Some(line.into()) }
+        Self { text: Some(line.into()), ..Self::known(DenialEvidence::Inferred) }
     }
 }
 
@@ -333,8 +365,7 @@ mod tests {
             path: Some("/etc/x".into()),
             operation: Some("open".into()),
             errno: Some("EROFS".into()),
-            evidence: DenialEvidence::Kernel,
-            text: None,
+            ..Denial::known(DenialEvidence::Kernel)
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::pattern::PathPattern;
+use crate::protect::Protect;
 use crate::quote::quote;
 use crate::{SandboxError, wire};
 
@@ -67,6 +68,8 @@ pub struct Restrictions {
     /// `denied_reads`. Those that do not exist count for nothing.
     #[serde(with = "wire::strict::paths")]
     pub allowed_reads: Vec<PathBuf>,
+    /// Names inside the writable roots that stay as they are.
+    pub protect: Protect,
     /// The environment.
     pub variables: Variables,
     /// Names of variables that stay although `variables` is scrubbed.
@@ -82,6 +85,7 @@ impl Default for Restrictions {
             denied_reads: Vec::new(),
             denied_read_patterns: Vec::new(),
             allowed_reads: Vec::new(),
+            protect: Protect::default(),
             variables: Variables::Inherit,
             kept_variables: Vec::new(),
         }
@@ -294,6 +298,7 @@ impl Restrictions {
             }
         }
         self.read_patterns()?;
+        self.protect.read_patterns()?;
         for path in &self.allowed_reads {
             if !self.denied_reads.iter().any(|denied| path.starts_with(denied) && path != denied) {
                 return refuse(format!("allowed read {} lies below no denied read", quote(path)));

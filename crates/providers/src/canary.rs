@@ -119,7 +119,40 @@ impl Canary {
             links: untouched(&self.outside_by_link)?,
             inherited: untouched(&self.outside_by_descriptor)? && meta_unchanged(&self.outside_by_descriptor)?,
             process_root: untouched(&self.outside_by_process)?,
+            ..Proof::default()
         })
+    }
+
+    /// Makes a directory with a file inside the granted one, to be protected there.
+    pub(crate) fn lay_out_kept(&self) -> io::Result<PathBuf> {
+        let kept = self.granted.path.join("kept");
+        DirBuilder::new().mode(0o700).create(&kept)?;
+        for directory in [&kept, &self.outside] {
+            fs::write(directory.join("meta"), "")?;
+            fs::set_permissions(directory.join("meta"), Permissions::from_mode(META_MODE))?;
+        }
+        Ok(kept)
+    }
+
+    /// An attempt at what is protected in the granted directory.
+    pub(crate) fn by_protected_name(&self) -> Act {
+        let granted = self.granted.path.clone();
+        Act { arguments: [granted.clone().into(), granted.join("kept").into()], passed: Vec::new() }
+    }
+
+    /// Whether everything that is to be possible in the granted directory was.
+    pub(crate) fn judge_granted(&self, ended: &Ended) -> bool {
+        let made = |name: &str| fs::symlink_metadata(self.granted.path.join(name)).is_ok();
+        made("granted") && made("descendant") && ended.exit.success()
+    }
+
+    pub(crate) fn kept_is_untouched(&self) -> Result<bool, String> {
+        let kept = self.granted.path.join("kept");
+        Ok(untouched(&kept)? && meta_unchanged(&kept)?)
+    }
+
+    pub(crate) fn outside_is_untouched(&self) -> Result<bool, String> {
+        Ok(untouched(&self.outside)? && meta_unchanged(&self.outside)?)
     }
 }
 

@@ -1,11 +1,13 @@
 //! Which mechanisms there are, what each one's probe found, and how a plan becomes an argv.
 
 use crate::backend::Backend;
+use crate::broker;
 use crate::call::CustomRunner;
 use crate::canary::{Act, Canary, attempt, said};
 use crate::launcher;
 use crate::linux_bwrap::plan::{Features, LADDER, MAX_ARGUMENTS};
 use crate::plan::{Proof, Request, Statement, StatusTo};
+use crate::protected::Protected;
 use crate::run::{Ended, Stopped};
 use crate::runtime_dir::RuntimeDir;
 use crate::status::Status;
@@ -58,6 +60,7 @@ pub(crate) struct Usable {
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) launcher: Result<PathBuf, String>,
+    pub(crate) broker: Result<PathBuf, String>,
     pub(crate) bwrap_candidates: Vec<PathBuf>,
     pub(crate) custom: Option<(CustomRunner, Dialect)>,
     pub(crate) probe_timeout: Duration,
@@ -73,6 +76,23 @@ impl Host {
         Ok(path)
     }
 
+    /// The broker, checked now.
+    pub(crate) fn broker_path(&self) -> Result<&Path, String> {
+        let path = self.broker.as_ref().map_err(Clone::clone)?;
+        launcher::verify(path).map_err(|reason| format!("{reason}; {}", broker::REMEDY))?;
+        Ok(path)
+    }
+
+    /// Whether the broker can be used for a call.
+    pub(crate) fn broker(&self, usable: &Usable) -> Result<(), String> {
+        self.broker_path()?;
+        if usable.proof.protected {
+            Ok(())
+        } else {
+            Err("a probe did not show that names are protected under it".to_owned())
+        }
+    }
+
     /// The programs that a mechanism's verdict depends on.
     pub(crate) fn programs(&self, backend: Backend) -> Vec<&Path> {
         let mut programs: Vec<&Path> = self.launcher.iter().map(PathBuf::as_path).collect();
@@ -83,7 +103,10 @@ impl Host {
             Backend::Custom => {
                 programs.extend(self.custom.iter().flat_map(|(runner, _)| runner.argv.first()).map(Path::new))
             }
-            Backend::Namespace | Backend::Landlock | Backend::Unconfined => {}
+            Backend::Namespace | Backend::Landlock => {
+                programs.extend(self.broker.iter().filter(|path| path.exists()).map(PathBuf::as_path));
+            }
+            Backend::Unconfined => {}
         }
         programs
     }
@@ -156,11 +179,23 @@ pub(crate) fn wrap(
         return Ok(Wrapped { argv, passed: Vec::new(), plan_file: None });
     }
     let launcher = host.launcher().map_err(unavailable)?;
-    let words = match backend {
+    let asked = request;
+    let brokered;
+    let request = if asked.is_brokered() {
+        brokered = broker::passed_on(asked);
+        &brokered
+    } else {
+        asked
+    };
+    let mut words = match backend {
         Backend::Bwrap => linux_bwrap::plan::inner(request),
         Backend::Landlock => linux_landlock::plan::plan(request),
         _ => linux_namespace::plan::plan(request),
     };
+    if request.is_brokered() {
+        // The broker is outside of the walls: variables that steer the loader of its program are not for it.
+        launcher::push(&mut words, &["--broker-fd", broker::SOCKET, "--restore"]);
+    }
     let (mut passed, mut plan_file) = (Vec::new(), None);
     let inner = if launcher::fits_inline(&words) {
         launcher::prefix(launcher, words)
@@ -184,6 +219,14 @@ pub(crate) fn wrap(
         };
         launcher::prefix(launcher, [option, place])
     };
+    if asked.is_brokered() {
+        let program = host.broker.as_ref().map_err(|reason| unavailable(Refusal::new(reason, "")))?;
+        launcher::verify(program).map_err(|reason| unavailable(Refusal::new(reason, broker::REMEDY)))?;
+        let mut argv = broker::prefix(program, backend, asked);
+        argv.extend(inner);
+        let argv = launcher::outside(launcher, [], argv);
+        return Ok(Wrapped { argv, passed, plan_file });
+    }
     if backend != Backend::Bwrap {
         return Ok(Wrapped { argv: inner, passed, plan_file });
     }
@@ -319,6 +362,28 @@ impl Trial<'_> {
         Ok(usable)
     }
 
+    /// Whether the broker protects names, and metadata outside, under this mechanism. That it does not is no reason to do
+    /// without the mechanism: calls that need the broker then do.
+    fn with_broker(&self, usable: &Usable) -> Result<(bool, bool), Refusal> {
+        let brokers = matches!(self.backend, Backend::Namespace | Backend::Landlock) && self.request.writes();
+        if !brokers || self.host.broker_path().is_err() {
+            return Ok((false, false));
+        }
+        let lost = |error: std::io::Error| Refusal::new(format!("cannot prepare a probe: {error}"), "");
+        let found = |reason: String| Refusal::new(reason, "");
+        let kept = self.canary.lay_out_kept().map_err(lost)?;
+        let mut trial = Self { request: self.request.clone(), ..*self };
+        trial.request.closed.protected = Some(Protected::path(kept));
+        let held = |act: Act| -> Result<bool, Refusal> {
+            self.canary.clear_granted().map_err(lost)?;
+            let Attempt::Done(ended, status) = trial.attempt(usable, act)? else { return Ok(false) };
+            Ok(status.command_ran() && self.canary.judge_granted(&ended))
+        };
+        let protected = held(self.canary.by_protected_name())? && self.canary.kept_is_untouched().map_err(found)?;
+        let governed = held(self.canary.by_name())? && self.canary.outside_is_untouched().map_err(found)?;
+        Ok((protected, governed))
+    }
+
     /// A whole probe of a mechanism that runs our launcher. Landlock is required unless `without_landlock`.
     pub(crate) fn with_launcher(&self, mut usable: Usable, without_landlock: bool) -> Result<Usable, Refusal> {
         usable.landlock_abi = 1;
@@ -344,6 +409,7 @@ impl Trial<'_> {
             .judge_by_name(self.request.mode, &ended)
             .map_err(|reason| Refusal::new(reason, "report this: the walls stand but do not hold"))?;
         let mut usable = self.conclude(usable)?;
+        (usable.proof.protected, usable.proof.governed) = self.with_broker(&usable)?;
         let proof = usable.proof;
         let metadata = proof.metadata || (self.backend == Backend::Landlock && self.request.writes());
         if !(proof.content && metadata && proof.links && proof.inherited && proof.process_root) {
@@ -352,7 +418,8 @@ impl Trial<'_> {
         }
         if !self.uncovered && self.request.writes() {
             // What was out of sight was not shown to be out of reach.
-            usable.proof = Proof { inherited: proof.inherited, ..Proof::default() };
+            let Proof { protected, governed, .. } = usable.proof;
+            usable.proof = Proof { inherited: proof.inherited, protected, governed, ..Proof::default() };
         }
         Ok(usable)
     }

@@ -3,6 +3,7 @@
 //! A path that is to be hidden is resolved here, once; the walls are put over what it really is.
 
 use crate::mount_names::MountTable;
+use crate::protected::Protected;
 use crate::read_walk::{BOUNDS, Walk};
 use crate::sockets::SocketWalls;
 use pinfold_policy::quote::quote;
@@ -26,13 +27,15 @@ pub(crate) struct Closed {
     pub(crate) denied: Denied,
     /// `None`: sockets are open.
     pub(crate) sockets: Option<SocketWalls>,
+    /// Names inside the writable roots that stay as they are; `None`: nobody asked.
+    pub(crate) protected: Option<Protected>,
     /// Patterns of variables that the launcher removes; empty if we do it ourselves.
     pub(crate) unset: Vec<&'static str>,
 }
 
 impl Default for Closed {
     fn default() -> Self {
-        Self { network: Network::Open, denied: Denied::default(), sockets: None, unset: Vec::new() }
+        Self { network: Network::Open, denied: Denied::default(), sockets: None, protected: None, unset: Vec::new() }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::backend::Backend;
 use crate::closed::physical;
 use crate::plan::Request;
 use pinfold_policy::quote::quote;
-use pinfold_policy::{Layer, SandboxPolicy};
+use pinfold_policy::{Effect, Layer, SandboxPolicy};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -147,6 +147,13 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
         let rule = "It leads to another writable root or to a denied path, and stays where it is.";
         return answer(Ruling::Denied, rule.to_owned(), walls_of_paths);
     }
+    if let Some(protected) = request.closed.protected.as_ref().filter(|_| request.is_brokered()) {
+        let effect = if operation == Operation::Create { Effect::Create } else { Effect::Alter };
+        let exists = |path: &Path| path.symlink_metadata().is_ok();
+        if let Some(rule) = protected.names(&request.roots).rule_on(path, effect, &exists) {
+            return answer(Ruling::Denied, format!("It is a protected name ({rule})."), &[Layer::Broker]);
+        }
+    }
     let inner = request.roots.iter().rev().find(|root| path.starts_with(&root.path));
     if let Some(root) = inner {
         let names_itself = path == root.path && matches!(operation, Operation::Remove | Operation::Rename);
@@ -161,7 +168,10 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
         return answer(Ruling::Allowed, "Shared memory is private to the call.".to_owned(), walls);
     }
     if operation == Operation::ChangeMetadata && backend == Backend::Landlock {
-        return if request.writes() {
+        return if request.is_brokered() {
+            let rule = format!("It lies in no writable root under {} mode.", request.mode);
+            answer(Ruling::Denied, rule, &[Layer::Broker])
+        } else if request.writes() {
             let rule = "Landlock has no right for metadata, and in this mode nothing else looks at it.";
             answer(Ruling::NotGoverned, rule.to_owned(), &[])
         } else {

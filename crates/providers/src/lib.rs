@@ -40,6 +40,7 @@ pub mod cancel;
 pub mod explain;
 pub mod provider;
 
+mod broker;
 mod canary;
 mod chain;
 mod closed;
@@ -57,6 +58,7 @@ mod mounts;
 mod outcome;
 mod own_copies;
 mod plan;
+mod protected;
 mod read_walk;
 mod roots;
 mod run;

@@ -73,7 +73,7 @@ fn by_channel(ended: Ended, program: &OsStr, dialect: &Dialect, timeout: Option<
         let evidence = StatusEvidence::Channel;
         return Attempted::Over {
             ending: ended_by_us(*why, then, timeout),
-            denials: Vec::new(),
+            denials: status.denials,
             evidence,
             stdout,
             stderr,
@@ -103,7 +103,8 @@ fn by_channel(ended: Ended, program: &OsStr, dialect: &Dialect, timeout: Option<
     let stop = stop(&status, *exit);
     // A supervised command that ended without a word lost its launcher; what the wait says is about the launcher.
     let evidence = if told { StatusEvidence::Channel } else { StatusEvidence::Inferred };
-    let denials = denials(stop, dialect, &stderr);
+    // What the broker told outranks what the command's text looks like.
+    let denials = if status.denials.is_empty() { denials(stop, dialect, &stderr) } else { status.denials };
     Attempted::Over { ending: stop.into(), denials, evidence, stdout, stderr }
 }
 

@@ -47,6 +47,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Whether the broker answers for names.
+    pub(crate) fn is_brokered(&self) -> bool {
+        self.writes() && self.closed.protected.is_some()
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.mode == ConfinedMode::WorkspaceWrite
     }
@@ -173,6 +178,10 @@ pub(crate) struct Proof {
     pub(crate) inherited: bool,
     /// Creating files outside through the root directory of a process outside.
     pub(crate) process_root: bool,
+    /// With the broker: creating and changing what is protected in a writable place.
+    pub(crate) protected: bool,
+    /// With the broker and without a mount tree: changing a mode outside.
+    pub(crate) governed: bool,
 }
 
 /// What a mechanism states about a call.
@@ -192,11 +201,30 @@ impl Lines {
     /// Begins with what a call has to ask for. `wall` is what a mechanism hides paths by, or its main wall.
     pub(crate) fn new(request: &Request, wall: Layer) -> Self {
         let mut lines = Self(Vec::new());
-        // No policy asks for this yet.
-        lines.not_asked(Guarantee::ProtectedPaths, "Names inside a writable root are as writable as the root.");
+        lines.protected(request, wall);
         lines.denied_reads(request, wall);
         lines.network(request, wall);
         lines
+    }
+
+    /// What is protected; whether an act showed it is added by [`Lines::brokered`].
+    fn protected(&mut self, request: &Request, wall: Layer) {
+        if request.closed.protected.is_none() {
+            self.not_asked(Guarantee::ProtectedPaths, "Names inside a writable root are as writable as the root.");
+        } else if !request.writes() {
+            self.checked(Guarantee::ProtectedPaths, &[wall]);
+            self.note(Guarantee::ProtectedPaths, "Nothing is writable in this mode.");
+        }
+    }
+
+    /// What the broker keeps for a call that asks for protected names.
+    pub(crate) fn brokered(&mut self, request: &Request, proof: Proof) -> &mut Self {
+        let Some(protected) = request.closed.protected.as_ref().filter(|_| request.is_brokered()) else { return self };
+        self.shown(Guarantee::ProtectedPaths, &[Layer::Broker], proof.protected);
+        for note in protected.notes() {
+            self.note(Guarantee::ProtectedPaths, &note);
+        }
+        self
     }
 
     fn network(&mut self, request: &Request, wall: Layer) {
@@ -390,6 +418,15 @@ pub(crate) mod golden {
             bounds: Bounds::default(),
             own_copies: Vec::new(),
             closed: Closed::default(),
+        }
+    }
+
+    pub(crate) fn protected() -> crate::protected::Protected {
+        crate::protected::Protected {
+            default_names: true,
+            home: Some("/home/u".into()),
+            patterns: vec!["/data/a b/*.lock".into()],
+            found: vec![("/data/a b/my hooks".into(), pinfold_policy::ProtectionRule::GitTarget)],
         }
     }
 

@@ -45,6 +45,7 @@ pub(crate) struct Roots {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ControlPlane {
     pub(crate) launcher: Option<PathBuf>,
+    pub(crate) broker: Option<PathBuf>,
     pub(crate) runtime_dir: Option<PathBuf>,
 }
 
@@ -141,9 +142,14 @@ fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result
     if is_system_directory(path) {
         return refuse("it is a system directory and is never opened for writing".to_owned());
     }
-    for (what, ours) in [("the launcher", &control.launcher), ("the runtime directory", &control.runtime_dir)] {
+    let places = [
+        ("the launcher", &control.launcher),
+        ("the broker", &control.broker),
+        ("the runtime directory", &control.runtime_dir),
+    ];
+    for (what, ours) in places {
         let Some(ours) = ours else { continue };
-        if ours.starts_with(path) || (what != "the launcher" && path.starts_with(ours)) {
+        if ours.starts_with(path) || (what == "the runtime directory" && path.starts_with(ours)) {
             let place = pinfold_policy::quote::quote(ours);
             return refuse(format!("{what} of the sandbox, {place}, would become writable with it"));
         }
@@ -237,8 +243,11 @@ mod tests {
         let base = base.path().canonicalize().unwrap();
         std::fs::create_dir_all(base.join("bin")).unwrap();
         std::fs::create_dir_all(base.join("run/inner")).unwrap();
-        let control =
-            ControlPlane { launcher: Some(base.join("bin/pinfold-run")), runtime_dir: Some(base.join("run")) };
+        let control = ControlPlane {
+            launcher: Some(base.join("bin/pinfold-run")),
+            broker: None,
+            runtime_dir: Some(base.join("run")),
+        };
         for (root, refused) in [("", true), ("bin", true), ("run", true), ("run/inner", true), ("ws", false)] {
             let root = base.join(root);
             std::fs::create_dir_all(&root).unwrap();

@@ -1,7 +1,9 @@
 //! What the launcher reports, line by line (`docs/launcher.md`, "Status lines").
 
-use pinfold_policy::LauncherStage;
+use pinfold_policy::{Denial, DenialEvidence, DeniedProcess, LauncherStage};
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
 
 /// A wall that could not be raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub(crate) struct Status {
     pub(crate) exec_failed: Option<i32>,
     pub(crate) exited: Option<i32>,
     pub(crate) signaled: Option<i32>,
+    /// What the broker refused, each once, as it was told last.
+    pub(crate) denials: Vec<Denial>,
 }
 
 impl Status {
@@ -52,6 +56,7 @@ impl Status {
             let Ok(line) = std::str::from_utf8(line) else { continue };
             status.take(line);
         }
+        status.count_denials();
         status
     }
 
@@ -74,14 +79,80 @@ impl Status {
             "exec-failed" => self.exec_failed = rest.parse().ok().or(Some(0)),
             "exited" => self.exited = rest.parse().ok(),
             "signaled" => self.signaled = rest.parse().ok(),
+            "denied" => self.denials.extend(denial(rest)),
+            "denied-more" => {
+                let count = rest.parse().unwrap_or(1);
+                let text = Some("further refusals, which are only counted".to_owned());
+                self.denials.push(Denial { count, text, ..Denial::known(DenialEvidence::Broker) });
+            }
             _ => {}
         }
+    }
+
+    /// A refusal is told when it happens first and once more, with its number, at the end.
+    fn count_denials(&mut self) {
+        let mut told: Vec<Denial> = Vec::with_capacity(self.denials.len());
+        for denial in self.denials.drain(..) {
+            let same = |known: &&mut Denial| {
+                (&known.operation, &known.path, &known.rule) == (&denial.operation, &denial.path, &denial.rule)
+                    && known.text == denial.text
+            };
+            match told.iter_mut().find(same) {
+                Some(known) => known.count = denial.count,
+                None => told.push(denial),
+            }
+        }
+        self.denials = told;
     }
 
     /// Whether the command ran. The launcher says `confined` before it executes anything, so silence is an answer.
     pub(crate) fn command_ran(&self) -> bool {
         self.confined.is_some() && self.setup_failed.is_none() && self.exec_failed.is_none()
     }
+}
+
+/// `OPERATION ERRNO RULE PID COUNT PROCESS PATH`, as the broker writes it.
+fn denial(rest: &str) -> Option<Denial> {
+    let mut words = rest.split(' ');
+    let mut word = || words.next();
+    let operation = word()?.to_owned();
+    let errno = word()?.to_owned();
+    let rule = Some(word()?.to_owned()).filter(|rule| rule != "-");
+    let (pid, count) = (word()?.parse().ok()?, word()?.parse().ok()?);
+    let name = word()?.to_owned();
+    let path = Some(word()?).filter(|path| *path != "-").map(|path| OsString::from_vec(unescaped(path)).into());
+    Some(Denial {
+        path,
+        operation: Some(operation),
+        errno: Some(errno),
+        rule,
+        process: Some(DeniedProcess { pid, name }),
+        count,
+        ..Denial::known(DenialEvidence::Broker)
+    })
+}
+
+/// Undoes `\n`, `\\` and `\xHH`.
+fn unescaped(text: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, more)) = rest.split_first() {
+        rest = more;
+        let escape = if *first == b'\\' { more.first() } else { None };
+        match escape {
+            None => bytes.push(*first),
+            Some(b'x') => {
+                let digits = more.get(1..3).and_then(|digits| std::str::from_utf8(digits).ok());
+                bytes.extend(digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()));
+                rest = more.get(3..).unwrap_or_default();
+            }
+            Some(letter) => {
+                bytes.push(if *letter == b'n' { b'\n' } else { *letter });
+                rest = &more[1..];
+            }
+        }
+    }
+    bytes
 }
 
 #[cfg(test)]
@@ -107,6 +178,25 @@ mod tests {
         assert!(failure.describe().starts_with("launcher/mount-proc: cannot mount /proc: "));
         let once = SetupFailure { detail: "x: Operation not permitted".to_owned(), ..failure };
         assert_eq!(once.describe(), "launcher/mount-proc: x: Operation not permitted");
+    }
+
+    #[test]
+    fn refusals_are_read_and_counted_once() {
+        let status = Status::parse(
+            b"confined landlock=7\ndenied open EPERM git-control 7 1 a\\x20b /w/\\xFF\\n\\\\x\n\
+              denied rename EPERM - 9 1 mv -\nexited 0\ndenied open EPERM git-control 7 12 a\\x20b /w/\\xFF\\n\\\\x\n\
+              denied-more 3\ndenied x\n",
+        );
+        let [first, second, more] = status.denials.as_slice() else { panic!("{:?}", status.denials) };
+        assert_eq!(first.path.as_ref().unwrap().as_os_str().as_encoded_bytes(), b"/w/\xff\n\\x");
+        assert_eq!(
+            (first.count, first.rule.as_deref(), first.errno.as_deref()),
+            (12, Some("git-control"), Some("EPERM"))
+        );
+        assert_eq!(first.process, Some(DeniedProcess { pid: 7, name: "a\\x20b".to_owned() }));
+        assert_eq!((second.path.as_ref(), second.rule.as_ref(), second.count), (None, None, 1));
+        assert_eq!((more.count, more.evidence), (3, DenialEvidence::Broker));
+        assert_eq!(status.exited, Some(0));
     }
 
     #[test]

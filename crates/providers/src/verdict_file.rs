@@ -116,11 +116,12 @@ fn circumstances(programs: &[&Path]) -> Option<String> {
 }
 
 fn render(usable: &Usable) -> Option<String> {
-    let Proof { content, metadata, links, inherited, process_root } = usable.proof;
+    let Proof { content, metadata, links, inherited, process_root, protected, governed } = usable.proof;
     let rung = LADDER.iter().position(|features| *features == usable.features)?;
     // A path with a line end would not come back as it was.
     let program = usable.program.to_str().filter(|program| !program.contains('\n'))?;
-    let proof = [content, metadata, links, inherited, process_root].map(|shown| if shown { '1' } else { '0' });
+    let proof = [content, metadata, links, inherited, process_root, protected, governed]
+        .map(|shown| if shown { '1' } else { '0' });
     Some(format!("= {} {} {rung} {program}\n", usable.landlock_abi, String::from_iter(proof)))
 }
 
@@ -128,10 +129,12 @@ fn parse(text: &str) -> Option<Usable> {
     let mut words = text.strip_prefix("= ")?.strip_suffix('\n')?.splitn(4, ' ');
     let landlock_abi = words.next()?.parse().ok()?;
     let shown: Vec<bool> = words.next()?.chars().map(|digit| digit == '1').collect();
-    let &[content, metadata, links, inherited, process_root] = shown.as_slice() else { return None };
+    let &[content, metadata, links, inherited, process_root, protected, governed] = shown.as_slice() else {
+        return None;
+    };
     let features = *LADDER.get(words.next()?.parse::<usize>().ok()?)?;
     let program = PathBuf::from(words.next()?);
-    let proof = Proof { content, metadata, links, inherited, process_root };
+    let proof = Proof { content, metadata, links, inherited, process_root, protected, governed };
     Some(Usable { landlock_abi, proof, features, program })
 }
 
@@ -142,7 +145,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     fn usable() -> Usable {
-        let proof = Proof { content: true, metadata: false, links: true, inherited: true, process_root: false };
+        let proof = Proof { content: true, links: true, inherited: true, governed: true, ..Proof::default() };
         Usable { landlock_abi: 7, proof, features: LADDER[2], program: "/a b/pinfold-run".into() }
     }
 
@@ -191,11 +194,13 @@ mod tests {
             assert_eq!(load(), None);
         }
         let good = circumstances(&[]).unwrap();
-        for tail in ["", "= 7 11111 0", "= x 11111 0 /p\n", "= 7 111 0 /p\n", "= 7 11111 9 /p\n", "7 11111 0 /p\n"] {
+        for tail in
+            ["", "= 7 1111111 0", "= x 1111111 0 /p\n", "= 7 11111 0 /p\n", "= 7 1111111 9 /p\n", "7 1111111 0 /p\n"]
+        {
             fs::write(&path, format!("{good}{tail}")).unwrap();
             assert_eq!(load(), None, "{tail:?}");
         }
-        fs::write(&path, format!("{good}= 7 11111 0 /p\n")).unwrap();
+        fs::write(&path, format!("{good}= 7 1111111 0 /p\n")).unwrap();
         assert!(load().is_some());
     }
 

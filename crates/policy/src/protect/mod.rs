@@ -15,11 +15,53 @@ mod git;
 mod names;
 
 use crate::pattern::PathPattern;
-use crate::{SandboxError, quote::quote};
+use crate::{SandboxError, quote::quote, wire};
+use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 pub use names::SETTINGS_IN_HOME;
+
+/// Holds what a caller wants protected in the writable roots. By default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Protect {
+    /// The names that tools outside obey: see [`ProtectedNames::with_default_names`].
+    pub default_names: bool,
+    /// Absolute patterns (see [`crate::pattern`]); what matches is protected with everything below it, present or absent.
+    #[serde(with = "wire::strict::paths")]
+    pub patterns: Vec<PathBuf>,
+}
+
+impl Protect {
+    /// Returns whether nothing is to be protected.
+    pub fn is_empty(&self) -> bool {
+        !self.default_names && self.patterns.is_empty()
+    }
+
+    /// Returns the patterns, ready to be matched.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_POLICY` for the first that is relative, is not a pattern, or stands for the whole file tree.
+    pub fn read_patterns(&self) -> Result<Vec<PathPattern>, SandboxError> {
+        let read = |text: &PathBuf| {
+            let refuse = |why: &str| {
+                let detail = format!("protected pattern {} {why}", quote(text));
+                SandboxError::InvalidPolicy { detail }
+            };
+            if !text.is_absolute() {
+                return Err(refuse("is not absolute"));
+            }
+            let pattern = PathPattern::parse(text.as_os_str(), Path::new("/"), None)?;
+            if pattern.matches(Path::new("/")) {
+                return Err(refuse("is the whole file tree; use the mode read-only"));
+            }
+            Ok(pattern)
+        };
+        self.patterns.iter().map(read).collect()
+    }
+}
 
 closed_words! {
     /// Names the reason for which a path is protected.
@@ -198,23 +240,6 @@ impl ProtectedNames {
         }
         git::rule_on(&names, &above, effect, around)
     }
-}
-
-/// Checks patterns that a caller gave, before anything is resolved.
-///
-/// # Errors
-///
-/// `SANDBOX_INVALID_POLICY` for one that is not a pattern, or that protects a root as a whole.
-pub fn validate_patterns(patterns: &[PathBuf]) -> Result<(), SandboxError> {
-    for text in patterns {
-        let pattern = PathPattern::parse(text.as_os_str(), Path::new("/"), Some(Path::new("/")))?;
-        if pattern.matches(Path::new("/")) {
-            let detail =
-                format!("protected pattern {} would protect a whole root; use the mode read-only", quote(text));
-            return Err(SandboxError::InvalidPolicy { detail });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -144,11 +144,15 @@ fn patterns_hold_present_or_absent_and_against_links_above_them() {
 }
 
 #[test]
-fn a_pattern_for_a_whole_root_is_refused() {
-    assert!(validate_patterns(&["*.x".into(), "/abs/y".into(), "~/z".into()]).is_ok());
-    for text in ["**", "/", "", "a/../b", "["] {
-        assert!(validate_patterns(&[text.into()]).is_err(), "{text}");
+fn patterns_are_absolute_and_never_the_whole_tree() {
+    let of = |text: &str| Protect { default_names: false, patterns: vec![text.into()] }.read_patterns();
+    assert!(of("/w/*.x").is_ok() && of("/abs/y").is_ok());
+    for text in ["/**", "/", "", "a", "/a/../b", "/[", "~/z"] {
+        assert!(of(text).is_err(), "{text}");
     }
+    let json: Protect = serde_json::from_str(r#"{"defaultNames":true,"patterns":["/w/x"]}"#).unwrap();
+    assert!(json.default_names && json.patterns.len() == 1 && Protect::default().is_empty());
+    assert!(serde_json::from_str::<Protect>(r#"{"names":[]}"#).is_err());
 }
 
 #[test]

@@ -188,7 +188,15 @@ mod tests {
     use crate::plan::golden::{self, check, root};
     use pinfold_policy::ConfinedMode;
 
-    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+    const ALL: Proof = Proof {
+        content: true,
+        metadata: true,
+        links: true,
+        inherited: true,
+        process_root: true,
+        protected: true,
+        governed: true,
+    };
 
     fn whole(request: &Request, features: Features) -> Vec<OsString> {
         let launcher = Path::new("/tmp/b/pinfold-run");

@@ -35,7 +35,10 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else {
         lines.partial(G::WriteContent, LANDLOCK, "Landlock before ABI 3 cannot keep files from being truncated.");
     }
-    if request.writes() {
+    if request.is_brokered() {
+        lines.shown(G::WriteMetadata, &[Layer::Broker], proof.governed);
+        lines.note(G::WriteMetadata, "Reading a file may still update its access time.");
+    } else if request.writes() {
         let note = "Landlock has no right for metadata: modes, owners, times and attributes can be changed wherever \
                     the user may.";
         lines.none(G::WriteMetadata, note);
@@ -43,7 +46,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         lines.shown(G::WriteMetadata, &[Layer::Seccomp], proof.metadata);
         lines.note(G::WriteMetadata, "Reading a file may still update its access time.");
     }
-    lines.shown(G::WriteViaLinks, LANDLOCK, proof.links);
+    lines.brokered(request, proof).shown(G::WriteViaLinks, LANDLOCK, proof.links);
     if abi < 2 {
         let note = "Landlock before ABI 2 refuses to rename or link between directories, also inside a root.";
         lines.note(G::WriteViaLinks, note);
@@ -77,7 +80,9 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else {
         lines.none(G::Descendants, "The launcher becomes the command; what it leaves behind lives on.");
     }
-    if abi >= 6 && !request.writes() {
+    if abi >= 6 && request.is_brokered() {
+        lines.checked(G::ControlPlane, &[Layer::Landlock, Layer::Broker]).note(G::ControlPlane, CONTROL_PLANE);
+    } else if abi >= 6 && !request.writes() {
         lines.checked(G::ControlPlane, &[Layer::Landlock, Layer::Seccomp]).note(G::ControlPlane, CONTROL_PLANE);
     } else {
         let note = "Our own files cannot be written, but their modes can be changed, or our process can be signalled.";
@@ -110,7 +115,15 @@ mod tests {
     use crate::plan::golden::{self, check};
     use pinfold_policy::ConfinedMode;
 
-    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+    const ALL: Proof = Proof {
+        content: true,
+        metadata: true,
+        links: true,
+        inherited: true,
+        process_root: true,
+        protected: true,
+        governed: true,
+    };
 
     #[test]
     fn plans_are_as_shown() {
@@ -121,6 +134,9 @@ mod tests {
         request.temp = Some(golden::root("/run/pinfold/t", 21));
         request.supervise = true;
         check("linux_landlock/golden/workspace-write.txt", &plan(&request), &state(&request, ALL));
+        let mut brokered = request.clone();
+        brokered.closed.protected = Some(golden::protected());
+        check("linux_landlock/golden/protected.txt", &plan(&brokered), &state(&brokered, ALL));
         (request.landlock_abi, request.supervise) = (1, false);
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::ReadOnly);

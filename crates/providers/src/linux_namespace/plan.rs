@@ -58,6 +58,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         .shown(G::WriteContent, &with_landlock(&[Layer::MountTree], 3), proof.content)
         .shown(G::WriteMetadata, &[Layer::MountTree], proof.metadata)
         .shown(G::WriteViaLinks, &with_landlock(&[Layer::MountTree], 1), proof.links)
+        .brokered(request, proof)
         .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
         .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
         .checked(G::KernelInterfaces, &with_landlock(&[Layer::MountTree, Layer::Capabilities], 1))
@@ -101,7 +102,15 @@ mod tests {
     use crate::plan::golden::{self, check, root};
     use pinfold_policy::ConfinedMode;
 
-    const ALL: Proof = Proof { content: true, metadata: true, links: true, inherited: true, process_root: true };
+    const ALL: Proof = Proof {
+        content: true,
+        metadata: true,
+        links: true,
+        inherited: true,
+        process_root: true,
+        protected: true,
+        governed: true,
+    };
 
     #[test]
     fn plans_are_as_shown() {
@@ -115,6 +124,9 @@ mod tests {
         request.terminal = true;
         request.status = StatusTo::File("/run/s t".into());
         check("linux_namespace/golden/without-landlock.txt", &plan(&request), &state(&request, ALL));
+        let mut brokered = golden::request(ConfinedMode::WorkspaceWrite);
+        brokered.closed.protected = Some(golden::protected());
+        check("linux_namespace/golden/protected.txt", &plan(&brokered), &state(&brokered, ALL));
         let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
         check("linux_namespace/golden/closed.txt", &plan(&request), &state(&request, ALL));
     }

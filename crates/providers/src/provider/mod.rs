@@ -22,7 +22,9 @@ use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
 use crate::run::{Family, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
 use crate::verdict_file::VerdictFiles;
-use crate::{environment, launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, sockets, unconfined};
+use crate::{
+    broker, environment, launcher, linux_bwrap, linux_landlock, linux_namespace, outcome, sockets, unconfined,
+};
 use pinfold_policy::quote::quote;
 use pinfold_policy::{
     BackendRefusal, ConfinedArgv, ConfinedMode, Ending, Enforcement, EnforcementReport, ExecutionPolicy, Guarantee,
@@ -94,6 +96,8 @@ struct Prepared {
     status: Option<std::os::fd::OwnedFd>,
     /// Control groups of this call alone.
     group: Option<CallGroup>,
+    /// Whether the broker stands between us and the launcher.
+    brokered: bool,
     /// A temp directory of this call alone.
     _temp: Option<tempfile::TempDir>,
 }
@@ -124,10 +128,12 @@ impl LocalProvider {
             Some(_) => vec![Backend::Custom],
             None => chain::built_in().to_vec(),
         });
+        let launcher = launcher::expected_path(config.launcher.as_deref());
         Ok(Self {
             chain,
             host: Host {
-                launcher: launcher::expected_path(config.launcher.as_deref()),
+                broker: broker::expected_path(&launcher),
+                launcher,
                 bwrap_candidates: config.bwrap_candidates,
                 custom,
                 probe_timeout: config.probe_timeout,
@@ -235,6 +241,7 @@ impl LocalProvider {
             let mut whole = prepared.wrapped.argv;
             whole.extend_from_slice(argv);
             let family = match backend {
+                _ if prepared.brokered => Family::Brokered,
                 Backend::Bwrap => Family::Nested,
                 Backend::Custom if run.stdin != Stream::Inherit => Family::Group,
                 _ => Family::Supervised,
@@ -370,6 +377,7 @@ impl LocalProvider {
         options.limits.validate()?;
         let mut control = ControlPlane {
             launcher: self.host.launcher.as_ref().ok().cloned(),
+            broker: self.host.broker.as_ref().ok().cloned(),
             runtime_dir: runtime_dir::intended(self.configured_runtime.as_deref()),
         };
         // Before the directory is made: it must not appear in somebody's workspace.
@@ -495,7 +503,8 @@ impl LocalProvider {
                 wrapped.argv,
             );
         }
-        Ok(Prepared { backend, wrapped, report, status, group, _temp: call_temp })
+        let brokered = request.is_brokered();
+        Ok(Prepared { backend, wrapped, report, status, group, brokered, _temp: call_temp })
     }
 
     /// Draws up what a plan is made from, or says what the mechanism cannot do of what is asked.
@@ -534,7 +543,7 @@ impl LocalProvider {
         if has_mounts {
             visible_place(call, &request)?;
         }
-        request.closed = closed_by(call, backend, &request)?;
+        request.closed = closed_by(call, backend, &request, || self.host.broker(usable))?;
         let mut copies = std::mem::take(&mut request.own_copies);
         copies.retain(|path| !request.out_of_sight(path) && !request.covers(path));
         request.own_copies = copies;

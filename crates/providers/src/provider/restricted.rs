@@ -1,6 +1,7 @@
 //! What a call closes beyond its mode, and whether a mechanism can.
 
 use super::*;
+use crate::protected;
 
 impl LocalProvider {
     /// Resolves denied reads, and refuses those without which no command could run.
@@ -37,7 +38,12 @@ pub(super) fn visible_place(call: &Call<'_>, request: &Request) -> Result<(), Sa
 }
 
 /// What a mechanism closes of what a call wants closed; an error names what it cannot close.
-pub(super) fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) -> Result<Closed, SandboxError> {
+pub(super) fn closed_by(
+    call: &Call<'_>,
+    backend: Backend,
+    request: &Request,
+    broker: impl FnOnce() -> Result<(), String>,
+) -> Result<Closed, SandboxError> {
     let restrictions = &call.options.restrictions;
     let refusal =
         |detail: String| SandboxError::UnsupportedPolicy { backend: backend.provider_name().to_owned(), detail };
@@ -67,6 +73,15 @@ pub(super) fn closed_by(call: &Call<'_>, backend: Backend, request: &Request) ->
         } else if call.options.sockets == Insistence::Required {
             return unsupported("it cannot close sockets by path");
         }
+    }
+    if !restrictions.protect.is_empty() {
+        if request.writes() {
+            if !matches!(backend, Backend::Namespace | Backend::Landlock) {
+                return unsupported("it cannot protect names inside a writable root");
+            }
+            broker().map_err(refusal)?;
+        }
+        closed.protected = Some(protected::find(&restrictions.protect, &call.roots.writable)?);
     }
     if !call.ours && restrictions.variables == Variables::Scrub {
         if backend == Backend::Custom {

@@ -25,8 +25,8 @@ use sink::Sink;
 /// Descriptors that are passed on are moved up here, away from whatever the standard library has open in a child that
 /// is about to execute.
 const FIRST_PASSED: i32 = 100;
-/// How much of a report is read; the launcher writes a few lines.
-const MAX_STATUS_BYTES: usize = 64 << 10;
+/// How much of a report is read; the launcher writes a few lines, the broker a few hundred.
+const MAX_STATUS_BYTES: usize = 1 << 20;
 /// How long output is still read when the process has ended but somebody holds its streams open.
 const DRAIN: Duration = Duration::from_millis(500);
 /// As much as a pipe can hold for a user (pipe(7)): more than that after the end comes from somebody else.
@@ -47,6 +47,8 @@ pub(crate) enum Family {
     Supervised,
     /// The same, but what we start passes no signal on: the supervisor that does is its grandchild.
     Nested,
+    /// What we start passes signals on to its child, which has one child that takes its descendants along.
+    Brokered,
     /// What we start is to lead a process group of its own.
     Group,
     /// Only the process itself.
@@ -331,7 +333,7 @@ impl Running {
         }
         // A supervised command is killed by way of its supervisor's child: the supervisor then ends what is left, and
         // when it has ended, nothing is. Killing the supervisor first would leave that to chance.
-        let supervised = matches!(self.family, Family::Supervised | Family::Nested);
+        let supervised = matches!(self.family, Family::Supervised | Family::Nested | Family::Brokered);
         let watched = supervised && matches!(blow, Blow::Family) && self.kill_children();
         if watched {
             self.next_blow = Some((now + CLEAN_UP, Blow::Itself));
@@ -360,7 +362,10 @@ impl Running {
 
     /// Kills the children of our child; false if there is none to be seen.
     fn kill_children(&self) -> bool {
-        let children = child_pid(&self.child).map(children_of).unwrap_or_default();
+        let mut children = child_pid(&self.child).map(children_of).unwrap_or_default();
+        if self.family == Family::Brokered {
+            children = children.into_iter().flat_map(children_of).collect();
+        }
         for child in &children {
             // RACE: only our child can wait for its children, and it may do so now; then this number is free, and the
             // kernel gives numbers out again only after it has gone through all others.
@@ -380,11 +385,15 @@ impl Running {
     }
 }
 
-/// The children of a process's first thread; none where the kernel does not list them.
+/// The children of all threads of a process; none where the kernel does not list them.
 fn children_of(process: Pid) -> Vec<Pid> {
-    let id = process.as_raw_nonzero();
-    let list = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw)).collect()
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero())).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children = lists.flat_map(|list| {
+        let numbers = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
+        numbers.collect::<Vec<_>>()
+    });
+    children.collect()
 }
 
 /// Whether a process group has a member that is more than a status to be taken (proc_pid_stat(5)).
