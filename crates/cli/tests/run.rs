@@ -357,3 +357,23 @@ fn a_time_limit_holds_also_when_nobody_reads_our_standard_error() {
     assert_eq!(child.wait().unwrap().code(), Some(124));
     drop(reader);
 }
+
+/// A broken device of the host is told as such, not as a fault of the program that was to be started.
+#[test]
+fn a_dev_null_that_cannot_be_opened_is_named() {
+    let scene = Scene::new();
+    let socket = scene.path("outside/s");
+    let _held = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let run = |before: &str| {
+        let script = format!("{before} exec {} run -- sh -c 'echo ran > ran'", scene::program().display());
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-euc", &script]).current_dir(scene.workspace());
+        Answer::of(command.env("HOME", scene.path("home")))
+    };
+    // A socket cannot be opened, whoever asks.
+    let answer = run(&format!("mount --bind {} /dev/null;", socket.display()));
+    answer.assert_refused(125, "SANDBOX_UNAVAILABLE", "/dev/null cannot be opened: No such device");
+    assert!(!scene.path("workspace/ran").exists());
+    assert_eq!(run("").status, Some(0));
+    assert!(scene.path("workspace/ran").exists());
+}

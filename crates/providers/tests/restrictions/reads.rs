@@ -1,4 +1,4 @@
-//! Denied reads: patterns, what stays readable, what does not exist yet, and ways around.
+//! Denied reads (weakness W33): patterns (case B061), what stays readable, what does not exist yet, and ways around.
 
 use super::*;
 
@@ -143,6 +143,7 @@ fn what_is_allowed_in_a_denied_directory_stays_readable_and_nothing_else() {
     }
 }
 
+/// Case B117: no empty file or directory is left where nothing was.
 #[test]
 fn a_denied_path_that_does_not_exist_is_told_by_who_could_make_it() {
     let world = World::new();
