@@ -2,6 +2,7 @@
 //! [`crate::request`], files by whoever uses them. The help texts here are the manual; `docs/cli.md` is made
 //! from them.
 
+use crate::fs_arguments::Fs;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -111,6 +112,31 @@ Example:
   pinfold explain /etc/hosts --operation write --mode read-only"
     )]
     Explain(Explain),
+    /// Read and change files under the same policy, in this process
+    ///
+    /// Nothing is started: pinfold does the operation itself, and refuses what a command under
+    /// the same options could not do. Standard output is the answer, as data; with --json it is
+    /// one line of JSON. Directories, links and files that somebody swaps meanwhile change
+    /// nothing about where a change happens.
+    ///
+    /// Relative paths start from the workspace. A link is followed where it stays inside; what
+    /// leaves is refused, and the refusal names where it leads.
+    #[command(
+        verbatim_doc_comment,
+        after_long_help = "\
+Exit status:
+  0     done
+  1     not done: nothing is there, it is of another kind, the host refuses it; or nothing
+        was found by grep and glob
+  2     the arguments are wrong
+  3     the policy refuses it (FS_SANDBOX_DENIED)
+  4     a condition does not hold: another version, not read before, no or more than one place
+  125   standard input or output failed
+
+Example:
+  pinfold fs grep TODO src"
+    )]
+    Fs(Fs),
     /// Print the version
     #[command(after_long_help = "Example:\n  pinfold version --json")]
     Version(Version),

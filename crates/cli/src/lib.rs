@@ -13,6 +13,7 @@
 //! | `request` | words checked and made into a policy |
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
 //! | `run`, `confine`, `doctor`, `explain`, `version` | one command each |
+//! | `fs`, `fs_arguments` | operations on files |
 //! | `report_file` | the file of `run --report` |
 //! | `signals` | signals that end a call |
 //! | `host` | facts about the host |
@@ -27,6 +28,8 @@ mod closing;
 mod confine;
 mod doctor;
 mod explain;
+mod fs;
+mod fs_arguments;
 mod host;
 pub mod manual;
 mod orphans;
@@ -74,6 +77,7 @@ fn act(command: &Command) -> u8 {
         Command::Explain(arguments) => {
             with_provider(arguments.json, |provider, around| explain::explain(arguments, provider, around))
         }
+        Command::Fs(arguments) => fs::fs(arguments, &Surroundings::look()),
         Command::Version(arguments) => version::version(arguments),
         Command::Manual => u8::from(voice::print(&manual::render_manual()).is_err()),
     }

@@ -26,7 +26,11 @@ pub fn render_manual() -> String {
     let mut out = HEAD.to_owned();
     section(&mut out, "pinfold", root.clone());
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
-        section(&mut out, &format!("pinfold {}", command.get_name()), command.clone());
+        let title = format!("pinfold {}", command.get_name());
+        section(&mut out, &title, command.clone());
+        for inner in command.get_subcommands() {
+            section(&mut out, &format!("{title} {}", inner.get_name()), inner.clone());
+        }
     }
     out
 }
@@ -50,12 +54,18 @@ mod tests {
         assert!(document == render_manual(), "docs/cli.md is stale: cargo run -q --bin pinfold manual > docs/cli.md");
     }
 
+    /// Every page that is shown.
+    fn pages(root: &clap::Command) -> Vec<clap::Command> {
+        let shown: Vec<_> = root.get_subcommands().filter(|page| !page.is_hide_set()).collect();
+        let inner = shown.iter().flat_map(|page| page.get_subcommands());
+        std::iter::once(root).chain(shown.iter().copied()).chain(inner).cloned().collect()
+    }
+
     #[test]
     fn short_help_fits_a_screen() {
         let mut root = Arguments::command();
         root.build();
-        let pages = std::iter::once(root.clone()).chain(root.get_subcommands().cloned());
-        for mut page in pages.filter(|page| !page.is_hide_set()) {
+        for mut page in pages(&root) {
             let text = page.render_help().to_string();
             assert!(text.lines().count() <= 24, "{}: {}\n{text}", page.get_name(), text.lines().count());
             assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
@@ -66,8 +76,7 @@ mod tests {
     fn first_help_lines_are_imperative_without_a_stop_and_every_manual_has_one_example() {
         let mut root = Arguments::command();
         root.build();
-        let pages = std::iter::once(root.clone()).chain(root.get_subcommands().cloned());
-        for mut page in pages.filter(|page| !page.is_hide_set()) {
+        for mut page in pages(&root) {
             let long = page.render_long_help().to_string();
             let first = long.lines().next().unwrap();
             assert!(!first.ends_with('.'), "{first}");

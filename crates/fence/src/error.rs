@@ -66,6 +66,11 @@ impl FsError {
         Self::new(code, format!("cannot {verb} {}: {why}", quote(path)))
     }
 
+    /// Makes the error of a look at a path where nothing is.
+    pub fn nothing_there(path: &Path) -> Self {
+        Self::host("look at", path, Errno::NOENT)
+    }
+
     /// Returns the stable code.
     pub fn code(&self) -> Code {
         self.code

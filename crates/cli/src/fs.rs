@@ -1,0 +1,374 @@
+//! `pinfold fs`: file operations under a policy, for people and scripts. Standard output is the answer and nothing else.
+
+use crate::closing::Closing;
+use crate::fs_arguments::{Edit, FencePolicy, Fs, Glob, Grep, Read, SearchArguments, TwoPaths, Verb, Write};
+use crate::request::{execution_mode, policy};
+use crate::surroundings::Surroundings;
+use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
+use pinfold_fence::edit::Replacement;
+use pinfold_fence::search::{Found, LinePattern, SearchOptions};
+use pinfold_fence::tools::render_written;
+use pinfold_fence::{Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Replace, Version, Written};
+use pinfold_policy::quote::{quote_if_needed, readable};
+use pinfold_policy::{FileErrorCode as Code, SandboxError};
+use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// The exit statuses of `pinfold fs`.
+const DENIED: u8 = 3;
+const CONDITION: u8 = 4;
+
+/// What there is to print, and the exit status.
+struct Answer {
+    bytes: Vec<u8>,
+    status: u8,
+}
+
+/// Why there is nothing to print.
+enum Failure {
+    Policy(SandboxError),
+    File(FsError),
+    Input(String),
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Self {
+        Self::Policy(error)
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(error: FsError) -> Self {
+        Self::File(error)
+    }
+}
+
+/// Does one operation and returns the exit status.
+pub(crate) fn fs(arguments: &Fs, around: &Surroundings) -> u8 {
+    let form = Form::of(policy_of(&arguments.verb).json);
+    match act(&arguments.verb, around) {
+        Ok(answer) => print(&answer),
+        Err(Failure::Policy(error)) => {
+            complain(&error, form);
+            exit_status(&error)
+        }
+        Err(Failure::File(error)) => refuse(&error, form),
+        Err(Failure::Input(why)) => {
+            say(&format!("error: standard input: {why}"));
+            125
+        }
+    }
+}
+
+fn policy_of(verb: &Verb) -> &FencePolicy {
+    match verb {
+        Verb::Read(it) => &it.policy,
+        Verb::Write(it) => &it.policy,
+        Verb::Edit(it) => &it.policy,
+        Verb::Ls(it) => &it.policy,
+        Verb::Stat(it) => &it.policy,
+        Verb::Rm(it) => &it.policy,
+        Verb::Mv(it) | Verb::Cp(it) => &it.policy,
+        Verb::Mkdir(it) => &it.policy,
+        Verb::Grep(it) => &it.policy,
+        Verb::Glob(it) => &it.policy,
+    }
+}
+
+fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
+    let options = policy_of(verb);
+    let fence = open(options, around)?;
+    let json = options.json;
+    match verb {
+        Verb::Read(it) => read(&fence, it),
+        Verb::Write(it) => write(&fence, it),
+        Verb::Edit(it) => edit(&fence, it),
+        Verb::Ls(it) => list(&fence, Path::new(&it.path), json),
+        Verb::Stat(it) => {
+            let path = Path::new(&it.path);
+            let look = if it.no_follow { fence.lstat(path)? } else { fence.stat(path)? };
+            let look = look.ok_or_else(|| FsError::nothing_there(path))?;
+            Ok(shown(json, &look_json(path, &look), || look_line(&look)))
+        }
+        Verb::Rm(it) => {
+            let target = fence.remove(Path::new(&it.path), it.recursive)?;
+            Ok(shown(json, &json!({"removed": readable(target.process_path())}), String::new))
+        }
+        Verb::Mv(it) => {
+            let moved = fence.rename(Path::new(&it.from), Path::new(&it.to), replace(it))?;
+            let (from, to) = (moved.from.process_path(), moved.to.process_path());
+            Ok(shown(json, &json!({"from": readable(from), "to": readable(to)}), String::new))
+        }
+        Verb::Cp(it) => {
+            let copied = fence.copy(Path::new(&it.from), Path::new(&it.to), replace(it))?;
+            let path = readable(copied.target.process_path());
+            let answer = json!({"path": path, "version": copied.version, "bytes": copied.bytes, "lost": copied.lost});
+            Ok(shown(json, &answer, String::new))
+        }
+        Verb::Mkdir(it) => {
+            let target = fence.create_directory(Path::new(&it.path), it.parents)?;
+            Ok(shown(json, &json!({"path": readable(target.process_path())}), String::new))
+        }
+        Verb::Grep(it) => grep(&fence, it),
+        Verb::Glob(it) => glob(&fence, it),
+    }
+}
+
+/// Opens the fence that a command's policy with the same words would be.
+fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxError> {
+    let mode = execution_mode(options.mode.as_deref())?;
+    let policy = policy(mode, options.workspace.as_ref(), &options.writable, around)?;
+    let closing = Closing::new(&options.restrictions(), &policy, None, around)?;
+    Fence::open(&policy, FenceOptions { restrictions: closing.restrictions, ..FenceOptions::default() })
+}
+
+fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
+    let path = Path::new(&it.path);
+    if it.offset.is_none() && it.limit.is_none() {
+        let whole = fence.read_bytes(path, it.max_bytes.unwrap_or(64 << 20))?;
+        if !it.policy.json {
+            return Ok(Answer { bytes: whole.bytes, status: 0 });
+        }
+        let text = std::str::from_utf8(&whole.bytes).ok();
+        let answer = json!({
+            "path": readable(whole.target.process_path()),
+            "version": whole.version,
+            "sha256": whole.hash,
+            "size": whole.bytes.len(),
+            "text": text,
+        });
+        return Ok(line(&answer));
+    }
+    let defaults = LinesRequest::default();
+    let (offset, limit) = (it.offset.unwrap_or(1), it.limit.unwrap_or(defaults.limit));
+    if offset == 0 || limit == 0 {
+        let detail = "--offset and --limit are counted from 1".to_owned();
+        return Err(SandboxError::InvalidPolicy { detail }.into());
+    }
+    let lines = fence.read_lines(path, &LinesRequest { offset, limit, ..defaults })?;
+    let answer = json!({
+        "path": readable(lines.target.process_path()),
+        "version": lines.version,
+        "sha256": lines.hash,
+        "first": lines.first,
+        "total": lines.total,
+        "next": lines.next(),
+        "lines": lines.lines,
+    });
+    let numbered = || {
+        let numbered = lines.lines.iter().enumerate();
+        numbered.map(|(index, line)| format!("{}: {line}\n", lines.first + index as u64)).collect()
+    };
+    Ok(shown(it.policy.json, &answer, numbered))
+}
+
+fn write(fence: &Fence, it: &Write) -> Result<Answer, Failure> {
+    let intent = match &it.if_version {
+        Some(version) => Intent::ReplaceIf { version: Version::from_text(version), content: None },
+        None if it.if_absent => Intent::CreateIfAbsent,
+        None => Intent::Any,
+    };
+    let path = Path::new(&it.path);
+    // A refusal by policy comes before anybody waits for input.
+    fence.decide(pinfold_fence::Act::Write, path)?;
+    let content = match &it.content {
+        Some(content) => content.as_bytes().to_vec(),
+        None => {
+            let mut content = Vec::new();
+            std::io::stdin().read_to_end(&mut content).map_err(|error| Failure::Input(error.to_string()))?;
+            content
+        }
+    };
+    let written = fence.write(path, &content, &intent, &Abort::default())?;
+    Ok(shown(it.policy.json, &written_json(&written), || format!("{}\n", written.version)))
+}
+
+fn edit(fence: &Fence, it: &Edit) -> Result<Answer, Failure> {
+    let intent = match &it.if_version {
+        Some(version) => Intent::ReplaceIf { version: Version::from_text(version), content: None },
+        None => Intent::Any,
+    };
+    if it.old.is_empty() || it.old == it.new {
+        let detail = "--old must not be empty, and --new must differ from it".to_owned();
+        return Err(SandboxError::InvalidPolicy { detail }.into());
+    }
+    let replacement = Replacement { old: &it.old, new: &it.new, all: it.all };
+    let written = fence.edit(Path::new(&it.path), &replacement, &intent, &Abort::default())?;
+    let diff = || match (&written.before, &written.after) {
+        (Some(before), Some(after)) => {
+            pinfold_fence::difference::unified(written.target.process_path(), Some(before), after)
+        }
+        _ => String::new(),
+    };
+    let mut answer = written_json(&written);
+    answer["diff"] = diff().into();
+    if !written.lost.is_empty() && !it.policy.json {
+        render_written(&written).lines().filter(|line| line.starts_with("not kept")).for_each(say);
+    }
+    Ok(shown(it.policy.json, &answer, diff))
+}
+
+fn list(fence: &Fence, path: &Path, json: bool) -> Result<Answer, Failure> {
+    let listing = fence.list(path)?;
+    if listing.truncated {
+        say("note: there are more names than are listed");
+    }
+    let entries = listing.entries.iter().map(|entry| {
+        let (size, version) = (entry.look.as_ref().map(|it| it.size), entry.look.as_ref().map(|it| &it.version));
+        json!({
+            "name": readable(&entry.name),
+            "type": entry.kind,
+            "link": entry.link,
+            "size": size,
+            "version": version,
+            "resolved": readable(entry.target.process_path()),
+        })
+    });
+    let path = readable(listing.target.process_path());
+    let answer = json!({"path": path, "truncated": listing.truncated, "entries": entries.collect::<Vec<_>>()});
+    let names = || {
+        let marked = listing.entries.iter().map(|entry| {
+            let mark = match (entry.link, entry.kind) {
+                (true, _) => "@",
+                (false, Kind::Directory) => "/",
+                _ => "",
+            };
+            format!("{}{mark}\n", quote_if_needed(&entry.name))
+        });
+        marked.collect()
+    };
+    Ok(shown(json, &answer, names))
+}
+
+fn grep(fence: &Fence, it: &Grep) -> Result<Answer, Failure> {
+    let files = it.files.as_deref();
+    let pattern = LinePattern { text: &it.pattern, literal: it.literal, any_case: it.ignore_case, files };
+    let found = fence.grep(Path::new(&it.path), &pattern, &search(&it.search))?;
+    let matches = found.results.iter().map(|it| json!({"path": readable(&it.path), "line": it.line, "text": it.text}));
+    let answer =
+        json!({"truncated": found.truncated, "skipped": found.skipped, "matches": matches.collect::<Vec<_>>()});
+    let lines = || {
+        let each = found.results.iter();
+        each.map(|it| format!("{}:{}:{}\n", quote_if_needed(&it.path), it.line, it.text)).collect()
+    };
+    Ok(counted(shown(it.policy.json, &answer, lines), &found))
+}
+
+fn glob(fence: &Fence, it: &Glob) -> Result<Answer, Failure> {
+    let found = fence.glob(Path::new(&it.path), &it.pattern, &search(&it.search))?;
+    let paths: Vec<_> = found.results.iter().map(readable).collect();
+    let answer = json!({"truncated": found.truncated, "paths": paths});
+    let lines = || found.results.iter().map(|path| format!("{}\n", quote_if_needed(path))).collect();
+    Ok(counted(shown(it.policy.json, &answer, lines), &found))
+}
+
+fn search(arguments: &SearchArguments) -> SearchOptions {
+    let results = arguments.max_results.unwrap_or(SearchOptions::default().results);
+    SearchOptions { hidden: arguments.hidden, ignored: arguments.no_ignore, results }
+}
+
+/// Nothing found is an answer of its own, as with grep(1).
+fn counted<T>(mut answer: Answer, found: &Found<T>) -> Answer {
+    if found.truncated {
+        say("note: there is more than is printed; see --max-results");
+    }
+    if found.results.is_empty() {
+        answer.status = 1;
+    }
+    answer
+}
+
+fn replace(it: &TwoPaths) -> Replace {
+    if it.force { Replace::Files } else { Replace::Never }
+}
+
+fn look_json(path: &Path, look: &Look) -> Value {
+    json!({
+        "path": readable(path),
+        "type": look.kind,
+        "size": look.size,
+        "mode": format!("{:04o}", look.mode),
+        "links": look.links,
+        "version": look.version,
+    })
+}
+
+fn look_line(look: &Look) -> String {
+    let kind = match look.kind {
+        Kind::File => "file",
+        Kind::Directory => "directory",
+        Kind::Symlink => "symlink",
+        Kind::Other => "other",
+    };
+    format!("{kind} size={} mode={:04o} links={} version={}\n", look.size, look.mode, look.links, look.version)
+}
+
+fn written_json(written: &Written) -> Value {
+    json!({
+        "path": readable(written.target.process_path()),
+        "change": written.change,
+        "version": written.version,
+        "sha256": written.hash,
+        "lost": written.lost,
+        "durable": written.durable,
+        "replaced": written.replaced,
+    })
+}
+
+fn line(answer: &Value) -> Answer {
+    Answer { bytes: (one_line(answer) + "\n").into_bytes(), status: 0 }
+}
+
+fn shown(json: bool, answer: &Value, text: impl FnOnce() -> String) -> Answer {
+    if json { line(answer) } else { Answer { bytes: text().into_bytes(), status: 0 } }
+}
+
+fn print(answer: &Answer) -> u8 {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(&answer.bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            say(&format!("error: standard output: {error}"));
+            125
+        }
+        _ => answer.status,
+    }
+}
+
+/// Says why an operation did not happen, and returns the exit status.
+fn refuse(error: &FsError, form: Form) -> u8 {
+    let denial = error.denial();
+    if form == Form::Json {
+        let mut body = json!({"code": error.code(), "message": error.to_string()});
+        if let Some(denied) = denial {
+            body["mode"] = json!(denied.mode);
+            body["resolved"] = readable(&denied.resolved).into();
+            body["rule"] = denied.rule.clone().into();
+        }
+        say_json(&body);
+    } else {
+        say(&format!("error[{}]: {error}", error.code()));
+        say(&format!("hint: {}", hint(error.code())));
+    }
+    match error.code() {
+        Code::SandboxDenied => DENIED,
+        Code::StaleVersion | Code::NotObserved | Code::AmbiguousEdit | Code::EditNotFound => CONDITION,
+        _ => 1,
+    }
+}
+
+fn hint(code: Code) -> &'static str {
+    match code {
+        Code::SandboxDenied => "see what the policy opens: pinfold explain PATH; open a directory: --writable DIR",
+        Code::StaleVersion | Code::NotObserved => "see what is there now: pinfold fs stat PATH",
+        Code::AmbiguousEdit => "give more of the text around, or replace every place: --all",
+        Code::EditNotFound => "see what is there now: pinfold fs read PATH",
+        Code::NotFound => "see what is there: pinfold fs ls DIR",
+        Code::NotDirectory | Code::NotRegularFile => "see what it is: pinfold fs stat PATH",
+        Code::NotText => "print its bytes: pinfold fs read PATH",
+        Code::TooLarge => "read a part of it: pinfold fs read --offset 1 --limit 100 PATH",
+        Code::PermissionDenied => "the host refuses it, not the policy: ls -ld PATH",
+        Code::IoError | Code::Aborted => "look at the place and its file system: df PATH",
+    }
+}

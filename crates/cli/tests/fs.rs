@@ -1,0 +1,109 @@
+//! `pinfold fs`: standard output is data, errors are typed, and the policy is that of commands.
+
+mod scene;
+
+use scene::{Answer, Scene};
+use std::io::Write as _;
+use std::process::Stdio;
+
+fn fs(scene: &Scene, words: &[&str]) -> Answer {
+    scene.run(["fs"].iter().chain(words))
+}
+
+/// Writes from standard input.
+fn feed(scene: &Scene, words: &[&str], input: &[u8]) -> Answer {
+    let mut command = scene.pinfold();
+    command.arg("fs").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // Who refuses does not read.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    Answer::from(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn what_is_written_is_read_back_byte_for_byte() {
+    let scene = Scene::new();
+    let bytes = b"a\r\n\xff\0b";
+    let answer = feed(&scene, &["write", "d/f"], bytes);
+    assert_eq!((answer.status, answer.err.as_str()), (Some(0), ""));
+    assert_eq!(std::fs::read(scene.workspace().join("d/f")).unwrap(), bytes);
+    let out = scene.pinfold().args(["fs", "read", "d/f"]).output().unwrap();
+    assert_eq!(out.stdout, bytes);
+    let version = answer.out.trim().to_owned();
+    assert!(fs(&scene, &["stat", "d/f"]).out.contains(&version));
+    feed(&scene, &["write", "--if-version", "x", "d/f"], b"").assert_refused(4, "FS_STALE_VERSION", "it changed");
+    assert_eq!(feed(&scene, &["write", "--if-version", &version, "d/f"], b"1\n2\n3\n").status, Some(0));
+    feed(&scene, &["write", "--if-absent", "d/f"], b"").assert_refused(4, "FS_NOT_OBSERVED", "it exists");
+    fs(&scene, &["read", "--offset", "2", "--limit", "1", "d/f"]).assert_silent_success("2: 2\n");
+    let json: serde_json::Value = serde_json::from_str(&fs(&scene, &["read", "--json", "d/f"]).out).unwrap();
+    assert_eq!((json["text"].as_str(), json["size"].as_u64()), (Some("1\n2\n3\n"), Some(6)));
+}
+
+#[test]
+fn an_edit_prints_its_diff_or_says_why_not() {
+    let scene = Scene::new();
+    std::fs::write(scene.workspace().join("f"), "one\none\ntwo\n").unwrap();
+    let answer = fs(&scene, &["edit", "--old", "two", "--new", "2", "f"]);
+    assert!(answer.status == Some(0) && answer.out.ends_with("-two\n+2\n"), "{answer:?}");
+    fs(&scene, &["edit", "--old", "one", "--new", "1", "f"]).assert_refused(4, "FS_AMBIGUOUS_EDIT", "2 times");
+    fs(&scene, &["edit", "--old", "One", "--new", "1", "f"]).assert_refused(4, "FS_EDIT_NOT_FOUND", "upper and lower");
+    fs(&scene, &["edit", "--old", "", "--new", "1", "f"]).assert_refused(2, "SANDBOX_INVALID_POLICY", "--old");
+    assert_eq!(fs(&scene, &["edit", "--all", "--old", "one", "--new", "1", "f"]).status, Some(0));
+    assert_eq!(std::fs::read_to_string(scene.workspace().join("f")).unwrap(), "1\n1\n2\n");
+}
+
+/// B036: the refusal names where the path leads; nothing waits for input first.
+#[test]
+fn what_the_policy_refuses_exits_with_three_and_names_the_place() {
+    let scene = Scene::new();
+    std::os::unix::fs::symlink(scene.path("outside"), scene.workspace().join("out")).unwrap();
+    let leads = format!("it leads to {:?}", scene.path("outside/f"));
+    fs(&scene, &["write", "out/f"]).assert_refused(3, "FS_SANDBOX_DENIED", &leads);
+    fs(&scene, &["write", "--mode", "read-only", "f"]).assert_refused(3, "FS_SANDBOX_DENIED", "read-only");
+    let answer = fs(&scene, &["write", "--json", "--content", "x", "out/f"]);
+    assert_eq!(answer.status, Some(3));
+    let error = answer.last_json();
+    assert_eq!(error["code"], "FS_SANDBOX_DENIED");
+    assert_eq!(error["resolved"].as_str(), scene.path("outside/f").to_str());
+    let outside = scene.path("outside");
+    let open = ["write", "--writable", outside.to_str().unwrap(), "--content", "x", "out/f"];
+    assert_eq!(fs(&scene, &open).status, Some(0), "control");
+    let wide = ["write", "--mode", "danger-full-access", "--content", "y", "out/g"];
+    assert_eq!(fs(&scene, &wide).status, Some(0));
+    fs(&scene, &["read", "--deny-read", "**/g", "out/g"]).assert_silent_success("y");
+    let denied = ["read", "--deny-read", outside.to_str().unwrap(), "out/g"];
+    fs(&scene, &denied).assert_refused(3, "FS_SANDBOX_DENIED", "the denied path");
+}
+
+/// As for commands: secrets of the home directory are closed unless somebody says otherwise.
+#[test]
+fn secrets_of_the_home_directory_are_closed_as_for_commands() {
+    let scene = Scene::new();
+    let key = scene.folder("home/.ssh").join("id_ed25519");
+    std::fs::write(&key, "key").unwrap();
+    let key = key.to_str().unwrap();
+    fs(&scene, &["read", key]).assert_refused(3, "FS_SANDBOX_DENIED", "the denied path");
+    fs(&scene, &["read", "--allow-secrets", key]).assert_silent_success("key");
+}
+
+#[test]
+fn the_other_verbs_do_what_their_names_say() {
+    let scene = Scene::new();
+    let ok = |words: &[&str]| fs(&scene, words).assert_silent_success("");
+    ok(&["mkdir", "--parents", "a/b"]);
+    std::fs::write(scene.workspace().join("a/f"), "needle\n").unwrap();
+    ok(&["cp", "a/f", "a/b/g"]);
+    ok(&["mv", "a/b/g", "h"]);
+    fs(&scene, &["mv", "h", "a/f"]).assert_refused(4, "FS_NOT_OBSERVED", "it exists");
+    ok(&["mv", "--force", "h", "a/f"]);
+    fs(&scene, &["ls", "a"]).assert_silent_success("b/\nf\n");
+    fs(&scene, &["grep", "need.e"]).assert_silent_success("a/f:1:needle\n");
+    fs(&scene, &["glob", "**/f"]).assert_silent_success("a/f\n");
+    assert_eq!(fs(&scene, &["glob", "*.none"]).status, Some(1));
+    fs(&scene, &["rm", "a"]).assert_refused(1, "FS_IO_ERROR", "not empty");
+    ok(&["rm", "--recursive", "a"]);
+    fs(&scene, &["stat", "a"]).assert_refused(1, "FS_NOT_FOUND", "nothing is there");
+    fs(&scene, &["ls", "none"]).assert_refused(1, "FS_NOT_FOUND", "nothing is there");
+    fs(&scene, &["ls", "--workspace", "/"]).assert_refused(2, "SANDBOX_INVALID_ROOT", "system directory");
+    assert_eq!(fs(&scene, &["frobnicate"]).status, Some(2));
+}
