@@ -189,4 +189,14 @@ fn a_hostile_home_of_the_caller_reaches_the_command_as_it_is_and_opens_nothing()
         }
     }
     assert!(!Path::new("relative").exists());
+    // One below a shared temp directory is not there in workspace-write, and the report says so.
+    let below = tempfile::tempdir_in("/tmp").unwrap();
+    for (mode, missing) in [("workspace-write", true), ("read-only", false)] {
+        let mut command = scene.pinfold();
+        command.env("HOME", below.path()).args(["run", "--json", "--backend", "namespace", "--mode", mode, "--"]);
+        let answer = Answer::of(command.args(["sh", "-c", "test -d \"$HOME\" && echo there"]));
+        assert_eq!(answer.out.is_empty(), missing, "{answer:?}");
+        let notes = answer.last_json()["report"]["notes"].to_string();
+        assert_eq!(notes.contains("The home directory"), missing, "{notes}");
+    }
 }

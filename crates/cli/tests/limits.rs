@@ -77,6 +77,30 @@ fn a_fork_bomb_ends_at_the_bound_or_nothing_runs() {
 }
 
 #[test]
+fn root_of_the_host_under_another_number_is_not_taken_for_an_ordinary_user() {
+    if !is_root() {
+        // Only root can be root under another number.
+        return;
+    }
+    let scene = Scene::new();
+    let pinfold = scene::program();
+    let within = |options: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--user", "--map-user=1000", "--map-group=1000"]).arg(&pinfold).args(["run", "--json"]);
+        command.args(options).args(["--", "sh", "-c", FORKS]).current_dir(scene.workspace());
+        command.env("HOME", scene.path("home")).env("XDG_RUNTIME_DIR", scene.folder("runtime"));
+        std::fs::set_permissions(scene.path("runtime"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        Answer::of(command.stdin(std::process::Stdio::null()))
+    };
+    // Bubblewrap belongs to nobody there, and is not used.
+    for backend in ["namespace", "landlock"] {
+        assert_eq!(within(&["--backend", backend, "--max-processes", "none"]).out, "300 0\n", "{backend}");
+        let bounded = within(&["--backend", backend, "--max-processes", "60"]);
+        assert!(bounded.out == "58 EAGAIN\n" || bounded.status == Some(2) && bounded.out.is_empty(), "{bounded:?}");
+    }
+}
+
+#[test]
 fn processes_are_bounded_by_default_where_that_can_be_and_the_report_says_where_not() {
     let scene = Scene::new();
     for backend in ["namespace", "bwrap", "landlock"] {

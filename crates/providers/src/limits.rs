@@ -26,7 +26,7 @@ pub(crate) struct Bounds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kernel {
     version: (u32, u32),
-    /// RLIMIT_NPROC does not bind this user.
+    /// RLIMIT_NPROC may not bind this user.
     root: bool,
     /// The smallest `pid_max` that the kernel takes: it grows with the number of processors.
     least_numbers: u64,
@@ -54,10 +54,18 @@ impl Kernel {
         let last = possible.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u64>().ok()).unwrap_or(0);
         Self {
             version: version(&release.release().to_string_lossy()),
-            root: rustix::process::geteuid().is_root(),
+            root: rustix::process::geteuid().is_root() || !is_first_user_namespace(&read("/proc/self/uid_map")),
             least_numbers: (FIRST_NUMBER + 1).max(8 * (last + 1)),
         }
     }
+}
+
+/// Whether a map of users is that of the first user namespace (user_namespaces(7)).
+///
+/// SECURITY: in another one, whatever number we have may be user 0 of the host, whom RLIMIT_NPROC does not bind, and nothing
+/// that can be read from inside says so.
+fn is_first_user_namespace(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// The first two numbers of a kernel's release.
@@ -198,6 +206,26 @@ fn processes(most: u64, backend: Backend, kernel: Kernel) -> Result<(&'static st
     Ok(("pids", most, BoundMeans::PidNamespace))
 }
 
+/// What holds the bounds on a whole call under a mechanism, or why nothing does: for somebody who asks what works here.
+pub(crate) fn facts(backend: Backend) -> Vec<(String, String)> {
+    let means = Means { kernel: Kernel::look(), places: Places::look(), ours: true };
+    let named = [
+        ("max_processes", Limits { max_processes: Some(default_processes()), ..Limits::default() }),
+        ("max_memory", Limits { max_memory_bytes: Some(1 << 30), ..Limits::default() }),
+    ];
+    named
+        .into_iter()
+        .map(|(name, limits)| {
+            let held = bounds(&limits, Insistence::Required, backend, true, &means);
+            let text = held.map_or_else(
+                |why| format!("no: {why}"),
+                |bounds| bounds.stated.first().map_or_else(String::new, |bound| format!("by {}", bound.means)),
+            );
+            (name.to_owned(), text)
+        })
+        .collect()
+}
+
 /// Adds to an outcome which bounds are known to have been met.
 ///
 /// Most bounds show only in an error that the command receives and nobody else sees. Two send a signal; if that signal ended
@@ -269,6 +297,14 @@ mod tests {
         let bounds = given(Backend::Bwrap, Insistence::WherePossible).unwrap();
         assert!(bounds.given_up.is_some() && bounds.temp == Some(4096) && bounds.stated.len() == 1);
         assert!(given(Backend::Landlock, Insistence::WherePossible).unwrap_err().contains("temp area"));
+    }
+
+    #[test]
+    fn in_a_further_user_namespace_nobody_counts_as_an_ordinary_user() {
+        assert!(is_first_user_namespace("         0          0 4294967295\n"));
+        for map in ["", "1000 0 1\n", "0 1000 1\n1 100000 65536\n", "0 0 4294967294\n", "0 0 4294967295\n1 1 1\n"] {
+            assert!(!is_first_user_namespace(map), "{map}");
+        }
     }
 
     #[test]

@@ -47,6 +47,12 @@ impl LocalProvider {
             statement.notes.push(note.to_owned());
         }
         statement.notes.extend(request.bounds.given_up.clone());
+        let theirs = call.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.clone());
+        let home = if call.ours { theirs } else { std::env::var_os("HOME") };
+        if let Some(home) = home.map(PathBuf::from).filter(|home| home.is_absolute() && request.out_of_sight(home)) {
+            let note = format!("The home directory {} is not there inside: something private covers it.", quote(&home));
+            statement.notes.push(note);
+        }
         statement.notes.extend(call.notes.iter().cloned());
         statement.notes.extend(call.options.notes.iter().cloned());
         EnforcementReport::new(ReportFacts {

@@ -80,6 +80,7 @@ impl LocalProvider {
             Backend::Landlock => linux_landlock::probe::facts(),
             Backend::Custom | Backend::Unconfined => BTreeMap::new(),
         };
+        facts.extend(limits::facts(backend));
         if let Ok(launcher) = &self.host.launcher {
             facts.insert("launcher".to_owned(), pinfold_policy::quote::readable(launcher));
         }
