@@ -2,6 +2,7 @@
 //!
 //! A path that is to be hidden is resolved here, once; the walls are put over what it really is.
 
+use crate::call::Insistence;
 use crate::mount_names::MountTable;
 use crate::protected::Protected;
 use crate::read_walk::{BOUNDS, Walk};
@@ -66,13 +67,16 @@ pub(crate) struct Denied {
     pub(crate) leads_out: Vec<PathBuf>,
     /// Directories in which nobody could look for matches.
     pub(crate) unseen: Vec<PathBuf>,
+    /// Those that a command needs or that cannot be examined, if nobody insists.
+    pub(crate) skipped: Vec<PathBuf>,
     /// Nobody could look for the names that mounts give to what is closed.
     pub(crate) mounts_unknown: bool,
 }
 
 impl Denied {
     pub(crate) fn is_empty(&self) -> bool {
-        let asked = [&self.hollows, &self.unreachable, &self.absent, &self.absent_inside, &self.snapshots];
+        let asked =
+            [&self.hollows, &self.unreachable, &self.absent, &self.absent_inside, &self.snapshots, &self.skipped];
         self.covers.is_empty() && asked.iter().all(|paths| paths.is_empty())
     }
 
@@ -105,11 +109,13 @@ const SYSTEM: [&str; 8] = ["/", "/usr", "/bin", "/lib", "/lib64", "/etc", "/proc
 /// Trees that a command finds made anew.
 const MADE_ANEW: [&str; 2] = ["/proc", "/dev"];
 
-/// Resolves denied reads. `writable` are the roots of the call.
+/// Resolves denied reads. `writable` are the roots of the call. What cannot be closed is an error, or, if nobody insists,
+/// left open and noted.
 pub(crate) fn resolve(
     restrictions: &Restrictions,
     needed: &Needed<'_>,
     writable: &[&Path],
+    insistence: Insistence,
 ) -> Result<Denied, SandboxError> {
     let mut search = Search {
         needed,
@@ -120,7 +126,10 @@ pub(crate) fn resolve(
         denied: Denied::default(),
     };
     for path in &restrictions.denied_reads {
-        search.close(path)?;
+        match search.close(path) {
+            Err(_) if insistence == Insistence::WherePossible => search.denied.skipped.push(path.clone()),
+            done => done?,
+        }
     }
     let patterns = restrictions.read_patterns()?;
     let (wild, plain): (Vec<_>, Vec<_>) =
@@ -331,7 +340,7 @@ mod tests {
     fn denied(paths: &[&Path], needed: &Needed<'_>) -> Result<Denied, String> {
         let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
         let restrictions = Restrictions { denied_reads: paths, ..Restrictions::default() };
-        resolve(&restrictions, needed, &[]).map_err(|error| error.to_string())
+        resolve(&restrictions, needed, &[], Insistence::Required).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -366,6 +375,11 @@ mod tests {
             assert!(denied(&[Path::new(path)], &[]).is_err(), "{path}");
         }
         assert!(denied(&[Path::new("/etc/shadow")], &[]).is_ok());
+        // If nobody insists, it stays open and is noted.
+        let restrictions = Restrictions { denied_reads: vec![workspace.clone()], ..Restrictions::default() };
+        let found = resolve(&restrictions, &needed, &[], Insistence::WherePossible).unwrap();
+        assert!(found.covers.is_empty() && !found.is_empty());
+        assert_eq!(found.skipped, [workspace]);
     }
 
     #[test]

@@ -275,6 +275,7 @@ impl Lines {
             ("Matched at the start only; what comes to match later can be read:", paths(&denied.snapshots)),
             ("A link that matches and leads elsewhere was not followed:", paths(&denied.leads_out)),
             ("Nobody could look for matches in:", paths(&denied.unseen)),
+            ("Not closed, because a command needs it or it cannot be examined:", paths(&denied.skipped)),
         ];
         if exceptions.iter().all(|(_, paths)| paths.is_empty()) && !denied.mounts_unknown {
             self.checked(Guarantee::ReadDeny, &[wall]);

@@ -19,7 +19,7 @@ impl LocalProvider {
             needed.extend(temps.map(|temp| ("a temp directory, which is private inside", temp.as_path())));
         }
         let writable: Vec<&Path> = roots.writable.iter().map(|root| root.path.as_path()).collect();
-        closed::resolve(&options.restrictions, &needed, &writable)
+        closed::resolve(&options.restrictions, &needed, &writable, options.reads)
     }
 }
 
