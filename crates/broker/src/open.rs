@@ -70,12 +70,14 @@ impl Caller<'_> {
         } else {
             _reading = self.server.names.read();
         }
+        if has(libc::O_CREAT) && path.last() == Some(&b'/') {
+            // What is behind it is not looked at any more.
+            self.name(directory, &path)?;
+            return Err(Errno::ISDIR.into());
+        }
         match self.find(directory, &path, follow)? {
             Found { object: None, .. } if !has(libc::O_CREAT) => Err(Errno::NOENT.into()),
             Found { name: Some(name), object: None } => {
-                if name.slash {
-                    return Err(Errno::ISDIR.into());
-                }
                 self.permit("open", &name, Effect::Create)?;
                 worker.use_umask(self)?;
                 file(at(&name, ours, mode)?)

@@ -34,18 +34,20 @@ pub(super) fn rule_on(
     effect: Effect,
     around: &dyn Surroundings,
 ) -> Option<ProtectionRule> {
-    if names.iter().any(|name| is(name, ".git")) {
-        let mut each = names.iter().enumerate().filter(|(_, name)| is(name, ".git"));
-        return each.find_map(|(index, _)| inside(&names[index + 1..]));
+    let mut named = names.iter().enumerate().filter(|(_, name)| is(name, ".git")).map(|(index, _)| index);
+    let deepest = named.clone().next_back();
+    if let Some(rule) = named.find_map(|index| inside(&names[index + 1..])) {
+        return Some(rule);
     }
-    // Not below a `.git`; so a repository only by what it holds.
-    for index in 0..names.len() {
+    // Where no name says so, a directory is a repository by what it holds; also one in the data of another.
+    let first = deepest.map_or(0, |index| index + 2);
+    for index in first..names.len() {
         if is_control(&names[index..]) && is_repository(&above(index), around) {
             return Some(GitControl);
         }
     }
     let last = names.last()?;
-    if effect != Effect::Alter && is_any(last, &["objects", "refs", "HEAD", "commondir"]) {
+    if effect != Effect::Alter && names.len() > first && is_any(last, &["objects", "refs", "HEAD", "commondir"]) {
         return completes(last, &above(names.len() - 1), around).then_some(GitRepository);
     }
     None

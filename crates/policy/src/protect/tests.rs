@@ -90,6 +90,16 @@ fn the_last_piece_of_a_repository_with_hooks_or_configuration_is_refused() {
     assert_eq!(on(&["/w/b/refs", "/w/b/hooks/x"], "/w/b/objects", Effect::CreateLink), Some(GitRepository));
     assert_eq!(on(&["/w/b/refs", "/w/b/info/attributes"], "/w/b/objects", Effect::Create), Some(GitRepository));
     assert_eq!(on(&["/w/b/HEAD", "/w/b/config.worktree"], "/w/b/commondir", Effect::Create), Some(GitRepository));
+    // Also in the data of another, where nobody looks; but not what holds the hooks of the other itself.
+    assert_eq!(
+        on(&["/w/.git/lfs/x/objects", "/w/.git/lfs/x/config"], "/w/.git/lfs/x/refs", Effect::Create),
+        Some(GitRepository)
+    );
+    assert_eq!(
+        on(&["/w/.git/lfs/objects", "/w/.git/lfs/refs"], "/w/.git/lfs/config", Effect::Create),
+        Some(GitControl)
+    );
+    assert_eq!(on(&["/w/.git/objects", "/w/.git/config"], "/w/.git/refs", Effect::Create), None);
     // Without anything to obey it is harmless, and then nothing to obey can be added.
     assert_eq!(on(&["/w/b/objects"], "/w/b/refs", Effect::Create), None);
     assert_eq!(on(&["/w/b/objects", "/w/b/refs"], "/w/b/config", Effect::Create), Some(GitControl));
