@@ -26,6 +26,8 @@ Usage: cargo xtask TASK
   gen [--check]          write (or compare) the documents that are made from the code
   old-kernel             a smoke part of the suite on Linux 6.1 in a virtual machine (part of ci)
   bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
+  bench roots [ROUNDS]   what a start costs with 1,000 writable roots, beside one with one (default 30 rounds)
+  bench steady [ROUNDS]  what work costs inside the walls, beside the same outside (default 11 rounds)
 ";
 
 fn main() -> ExitCode {
@@ -37,9 +39,9 @@ fn main() -> ExitCode {
         ["gen"] => generated::run(generated::Act::Write),
         ["gen", "--check"] => generated::run(generated::Act::Compare),
         ["old-kernel"] => old_kernel::run(),
-        ["bench", "spawn"] => bench::spawn(300),
-        ["bench", "spawn", rounds] => match rounds.parse() {
-            Ok(rounds) => bench::spawn(rounds),
+        ["bench", what] => bench(what, None),
+        ["bench", what, rounds] => match rounds.parse() {
+            Ok(rounds) => bench(what, Some(rounds)),
             Err(_) => Err(format!("not a number of rounds: {rounds}")),
         },
         ["-h" | "--help" | "help"] => {
@@ -56,5 +58,14 @@ fn main() -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+fn bench(what: &str, rounds: Option<usize>) -> Result<(), String> {
+    match what {
+        "spawn" => bench::spawn(rounds.unwrap_or(300)),
+        "roots" => bench::roots::run(rounds.unwrap_or(30)),
+        "steady" => bench::steady::run(rounds.unwrap_or(11)),
+        _ => Err(USAGE.to_owned()),
     }
 }

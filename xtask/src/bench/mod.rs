@@ -1,7 +1,10 @@
-//! `cargo xtask bench spawn`: what it costs to start a confined program that does nothing.
+//! `cargo xtask bench spawn`: what it costs to start a confined program that does nothing. `roots` and `steady` are beside.
 //!
 //! Everything is started from this one process, one after the other in each round and in another order in the next, and
 //! compared with the bare spawn of the same round: a noisy machine moves both.
+
+pub(crate) mod roots;
+pub(crate) mod steady;
 
 use crate::workspace::{Workspace, output};
 use serde_json::Value;
@@ -20,11 +23,9 @@ struct Row {
 }
 
 pub(crate) fn spawn(rounds: usize) -> Result<(), String> {
-    let workspace = Workspace::find()?;
-    let mut cargo = Command::new(env!("CARGO"));
-    output(cargo.args(["build", "--release"]).current_dir(&workspace.root))?;
+    let release = build()?;
     let folder = Folder::new()?;
-    let (mut rows, missing) = rows(&workspace.target.join("release"), &folder.0);
+    let (mut rows, missing) = rows(&release, &folder.0);
     for _ in 0..rounds.div_ceil(10).min(20) {
         rows.iter().try_for_each(|row| time(row).map(drop))?;
     }
@@ -39,6 +40,14 @@ pub(crate) fn spawn(rounds: usize) -> Result<(), String> {
     print(&rows, rounds);
     missing.iter().for_each(|why| println!("\nNot measured: {why}"));
     Ok(())
+}
+
+/// Builds what ships, as it ships; returns where it is.
+fn build() -> Result<PathBuf, String> {
+    let workspace = Workspace::find()?;
+    let mut cargo = Command::new(env!("CARGO"));
+    output(cargo.args(["build", "--release"]).current_dir(&workspace.root))?;
+    Ok(workspace.target.join("release"))
 }
 
 /// A workspace for the confined runs, removed at the end.
@@ -65,7 +74,7 @@ fn rows(release: &Path, root: &Path) -> (Vec<Row>, Vec<String>) {
     for backend in ["namespace", "bwrap", "landlock"] {
         for mode in ["workspace-write", "read-only"] {
             let name = format!("pinfold {backend}, {mode}");
-            match confined(&release.join("pinfold"), backend, mode, &root) {
+            match confined(&release.join("pinfold"), backend, mode, &["--workspace".to_owned(), root.clone()]) {
                 Ok(argv) => rows.push(Row { name, argv, times: Vec::new() }),
                 Err(why) => missing.push(format!("{name}: {why}")),
             }
@@ -100,10 +109,10 @@ fn row(name: &str, before: &[&str]) -> Row {
     Row { name: name.to_owned(), argv, times: Vec::new() }
 }
 
-/// The argv that a caller of ours would spawn.
-fn confined(pinfold: &Path, backend: &str, mode: &str, root: &str) -> Result<Vec<String>, String> {
+/// The argv that a caller of ours would spawn, with these words for the roots.
+fn confined(pinfold: &Path, backend: &str, mode: &str, roots: &[String]) -> Result<Vec<String>, String> {
     let mut command = Command::new(pinfold);
-    command.args(["confine", "--json", "--backend", backend, "--mode", mode, "--workspace", root, "--", TRUE]);
+    command.args(["confine", "--json", "--backend", backend, "--mode", mode]).args(roots).args(["--", TRUE]);
     let printed = output(&mut command)?;
     let json: Value = serde_json::from_str(&printed).map_err(|error| format!("pinfold confine: {error}"))?;
     // The confined argv stands by itself or beside the report.
