@@ -281,6 +281,22 @@ pub(crate) fn test_programs(workspace: &Workspace, package: &str) -> Result<Vec<
     Ok(programs)
 }
 
+/// Our programs among what Cargo has built.
+pub(crate) fn our_programs(binaries: &Path) -> Result<Vec<PathBuf>, String> {
+    let fail = |error: std::io::Error| format!("{}: {error}", binaries.display());
+    let mut programs = Vec::new();
+    for entry in std::fs::read_dir(binaries).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let is_program = entry.file_type().map_err(fail)?.is_file() && entry.path().extension().is_none();
+        let name = entry.file_name();
+        let is_ours = [&b"pinfold"[..], b"landlock-run"].iter().any(|ours| name.as_encoded_bytes().starts_with(ours));
+        if is_program && is_ours {
+            programs.push(entry.path());
+        }
+    }
+    Ok(programs)
+}
+
 /// Copies our programs and the tests to where the ordinary user can execute them, with a directory to be at home in. Not
 /// below a temporary directory: those are private inside the walls.
 fn readable_copy(binaries: &Path, programs: &[TestProgram]) -> Result<(PathBuf, Vec<TestProgram>), String> {
@@ -288,14 +304,8 @@ fn readable_copy(binaries: &Path, programs: &[TestProgram]) -> Result<(PathBuf, 
     let folder = PathBuf::from(made.trim());
     let fail = |error: std::io::Error| format!("cannot copy to {}: {error}", folder.display());
     output(Command::new("chmod").arg("755").arg(&folder))?;
-    for entry in std::fs::read_dir(binaries).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let is_program = entry.file_type().map_err(fail)?.is_file() && entry.path().extension().is_none();
-        let name = entry.file_name();
-        let is_ours = [&b"pinfold"[..], b"landlock-run"].iter().any(|ours| name.as_encoded_bytes().starts_with(ours));
-        if is_program && is_ours {
-            std::fs::copy(entry.path(), folder.join(name)).map_err(fail)?;
-        }
+    for program in our_programs(binaries)? {
+        std::fs::copy(&program, folder.join(program.file_name().unwrap_or_default())).map_err(fail)?;
     }
     let home = folder.join(HOME);
     std::fs::create_dir(&home).map_err(fail)?;

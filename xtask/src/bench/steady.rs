@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 /// A name, what is done before the clock starts, and the work. Both are shell scripts in the workspace.
 type Work = (&'static str, &'static str, &'static str);
 
+// A few directories of /usr are for a capability that root does not have inside.
 const WORK: [Work; 5] = [
-    ("find over /usr", "", "find /usr -xdev > /dev/null"),
+    ("find over /usr", "", "find /usr -xdev > /dev/null 2>&1 || :"),
     ("20,000 creates", "rm -rf d; mkdir d", "i=0; while [ $i -lt 20000 ]; do : > d/$i; i=$((i + 1)); done"),
     (
         "git commit of 2,000 files",

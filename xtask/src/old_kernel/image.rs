@@ -24,10 +24,22 @@ const MODULES: [&str; 3] = ["drivers/block/brd.ko", "drivers/net/tun.ko", "fs/fu
 
 /// Programs of the host that tests or attempts start and BusyBox does not replace: it is one program under many names, and
 /// a copy under another name is none of them.
-const OF_THE_HOST: [&str; 5] =
-    ["/bin/true", "/usr/bin/install", "/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/unshare"];
+const OF_THE_HOST: [&str; 6] =
+    ["/bin/true", "/usr/bin/install", "/usr/bin/bwrap", "/usr/bin/setpriv", "/usr/bin/unshare", "/usr/bin/python3"];
 
-const OURS: [&str; 6] = ["pinfold", "pinfold-run", "landlock-run", "pinfold-hostile", "pinfold-victim", "pinfold-mask"];
+/// Of Python's library, what is no test, no tool and no cache.
+const NOT_OF_PYTHON: [&str; 10] = [
+    "__pycache__",
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "distutils",
+    "pydoc_data",
+    "ensurepip",
+    "tkinter",
+    "asyncio",
+];
 
 const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n";
 
@@ -41,8 +53,11 @@ pub(super) fn write(to: &Path, parts: &Parts) -> Result<Vec<String>, String> {
     for name in OF_THE_HOST {
         tree.program(name.trim_start_matches('/'), Path::new(name))?;
     }
-    for name in OURS {
-        tree.program(&format!("opt/pinfold/{name}"), &parts.programs.join(name))?;
+    let library = python()?;
+    tree.folder(Path::new(&library))?;
+    for path in crate::ci::our_programs(&parts.programs)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        tree.program(&format!("opt/pinfold/{name}"), &path)?;
     }
     for (name, path) in parts.tests {
         tree.program(&format!("opt/pinfold/test-{name}"), path)?;
@@ -73,6 +88,12 @@ pub(super) fn write(to: &Path, parts: &Parts) -> Result<Vec<String>, String> {
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Where Python's library is.
+fn python() -> Result<String, String> {
+    let said = output(Command::new("/usr/bin/python3").args(["-c", "import os; print(os.path.dirname(os.__file__))"]))?;
+    Ok(said.trim().to_owned())
 }
 
 struct Entry {
@@ -108,6 +129,29 @@ impl Tree {
         for library in libraries(path) {
             let data = read(Path::new(&library))?;
             self.file(library.trim_start_matches('/').to_owned(), 0o755, data);
+        }
+        Ok(())
+    }
+
+    /// The files of a folder at the same place, and what its programs are linked with.
+    fn folder(&mut self, path: &Path) -> Result<(), String> {
+        let fail = |error| format!("{}: {error}", path.display());
+        for entry in std::fs::read_dir(path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let (name, path) = (entry.file_name(), entry.path());
+            if NOT_OF_PYTHON.iter().any(|other| name == *other) {
+                continue;
+            }
+            if path.is_dir() {
+                self.folder(&path)?;
+                continue;
+            }
+            let inside = path.display().to_string();
+            if path.extension().is_some_and(|end| end == "so") {
+                self.program(inside.trim_start_matches('/'), &path)?;
+            } else if path.extension().is_some_and(|end| end == "py") {
+                self.file(inside.trim_start_matches('/').to_owned(), 0o644, read(&path)?);
+            }
         }
         Ok(())
     }
