@@ -161,6 +161,10 @@ fn render_mode(report: &EnforcementReport) -> String {
             let places = paths.iter().map(quote_if_needed).collect::<Vec<_>>().join(", ");
             push(&mut out, &format!("  a temp area of its own at {places}, gone after the call"));
         }
+        TempView::SessionDirectories { places } => {
+            let places = places.iter().map(|place| quote_if_needed(&place.at)).collect::<Vec<_>>().join(", ");
+            push(&mut out, &format!("  the session's temp area at {places}, which its other calls share"));
+        }
         TempView::PrivateDirectory { path } => {
             push(&mut out, &format!("  a temp directory of its own, {}", quote_if_needed(path)));
         }

@@ -10,7 +10,9 @@ use crate::staging::Swept;
 use crate::target::{Look, Target};
 use pinfold_policy::protect::ProtectedNames;
 use pinfold_policy::quote::quote;
-use pinfold_policy::{ConfinedMode, ExecutionPolicy, FileErrorCode as Code, Restrictions, SandboxError, SandboxMode};
+use pinfold_policy::{
+    ConfinedMode, ExecutionPolicy, FileErrorCode as Code, Restrictions, SandboxError, SandboxMode, TempView,
+};
 use rustix::fs::Mode;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -54,6 +56,20 @@ pub enum TempPlace {
     /// Directories of the host that commands see at other paths, such as a session's own `/tmp`: pairs of the path
     /// inside and the directory.
     Mounted(Vec<(PathBuf, PathBuf)>),
+}
+
+impl TempPlace {
+    /// Reads where a provider says that a session's commands have their temp area. One that each call has anew is
+    /// nobody else's: none for file tools.
+    pub fn of(view: &TempView) -> Option<Self> {
+        match view {
+            TempView::PrivateDirectory { path } => Some(Self::Directory(path.clone())),
+            TempView::SessionDirectories { places } => {
+                Some(Self::Mounted(places.iter().map(|place| (place.at.clone(), place.directory.clone())).collect()))
+            }
+            TempView::PrivateTmpfs { .. } | TempView::None => None,
+        }
+    }
 }
 
 /// What a fence is made of beside its policy.
@@ -309,12 +325,32 @@ fn tree(mode: ConfinedMode, options: &FenceOptions, writable: Vec<Pinned>) -> Re
             .map_err(|error| failed(&from, format!("cannot be resolved: {error}")))
             .and_then(|path| Pinned::open(&path).map_err(|problem| failed(&from, problem.to_string())))?;
         let at = if covers { at } else { directory.path.clone() };
+        for root in pinned.iter().filter(|mount| covers && mount.at != at && mount.at.starts_with(&at)) {
+            // Roots below it are seen in it, as for commands; the way to them lies in it.
+            let below = root.at.strip_prefix(&at).unwrap_or(Path::new(""));
+            lead(&directory, below).map_err(|errno| {
+                failed(&from, format!("cannot lead to a root below it: {}", std::io::Error::from(errno)))
+            })?;
+        }
         pinned.push(Mount { at, directory, covers, writable: true });
     }
     // A parent sorts before what lies in it.
     pinned.sort_by(|one, other| one.at.cmp(&other.at));
     let resolver = options.resolver.unwrap_or_else(Resolver::detect);
     Ok(Tree { mode, resolver, top: Arc::new(top), pinned })
+}
+
+/// Makes directories below one, each in the one before: what lies there may be a command's, and a link would lead out.
+fn lead(directory: &Pinned, below: &Path) -> rustix::io::Result<()> {
+    let mut dir = Arc::clone(&directory.handle);
+    for name in below {
+        match rustix::fs::mkdirat(&*dir, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+        dir = Arc::new(rustix::fs::openat(&*dir, name, DIRECTORY, Mode::empty())?);
+    }
+    Ok(())
 }
 
 /// Finds a place as the kernel does, with nothing between: for `danger-full-access`.

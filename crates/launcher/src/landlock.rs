@@ -72,7 +72,7 @@ pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
         }
         allow(ruleset, fd, handled, root.path)?;
     }
-    for path in plan.paths(Role::Private) {
+    for path in plan.paths(Role::Private).chain(plan.placed().map(|(_, at)| at)) {
         allow(ruleset, open_rule(path)?, handled, path)?;
     }
     if plan.shm {

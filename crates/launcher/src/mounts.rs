@@ -51,6 +51,10 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
     for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
         *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
     }
+    let placed = sys::allocate_zeroed::<i32>(plan.placed().count()).or_fail("root-open", "no memory")?;
+    for (tree, (root, _)) in placed.iter_mut().zip(plan.placed()) {
+        *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
+    }
     let mut devices = [0; DEVICES.len()];
     for (tree, path) in devices.iter_mut().zip(DEVICES) {
         *tree = sys::clone_tree(sys::CWD, path, false)
@@ -77,6 +81,12 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
         sys::mount(c"tmpfs", path, g::MS_NOSUID | g::MS_NODEV, private_options(plan, &mut Line::new()))
             .or_fail("mount-private", "cannot mount a private directory over")
             .map_err(|failure| failure.of(path))?;
+    }
+    for (tree, (_, at)) in placed.iter().zip(plan.placed()) {
+        sys::open(sys::CWD, at, g::O_PATH | g::O_DIRECTORY | g::O_NOFOLLOW, 0)
+            .and_then(|target| sys::attach_tree(*tree, target))
+            .or_fail("mount-private", "cannot mount a directory over")
+            .map_err(|failure| failure.of(at))?;
     }
     let copies = sys::allocate_zeroed::<i32>(plan.paths(Role::OwnCopy).count()).or_fail("mount-cover", "no memory")?;
     let void = build_devices(plan, &devices, copies, terminals)?;

@@ -72,6 +72,8 @@ pub(crate) enum Choice {
     Wall(Wall),
     Landlock(u32),
     Write(Root),
+    /// A directory of the host that is seen, writable, at another path.
+    Place(Root, &'static CStr),
     Path(Role, &'static CStr),
     Limit(Limit, u64),
     Network(Network),
@@ -127,6 +129,11 @@ impl Plan {
 
     pub(crate) fn writable_roots(&self) -> impl Iterator<Item = Root> + use<> {
         self.choices().filter_map(|choice| if let Choice::Write(root) = choice { Some(root) } else { None })
+    }
+
+    /// Directories that are seen elsewhere, and where.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = (Root, &'static CStr)> + use<> {
+        self.choices().filter_map(|choice| if let Choice::Place(root, at) = choice { Some((root, at)) } else { None })
     }
 
     /// The paths of one role, in the order in which they were written.
@@ -231,7 +238,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Broker(fd) => plan.broker.replace(fd).is_some(),
             Choice::Network(value) => network.replace(value).is_some(),
-            Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
+            Choice::Place(..) | Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
             // SECURITY: in a block nothing may follow unread; walls could be among it.
             Choice::End if matches!(words, Words::Block(_)) => {
@@ -255,6 +262,9 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         }
         if plan.choices().any(|choice| matches!(choice, Choice::Path(role, _) if role != Role::Private)) {
             return Err(usage("--cover, --hollow, --own-copy and --keep need --wall namespace"));
+        }
+        if plan.placed().next().is_some() {
+            return Err(usage("--place needs --wall namespace"));
         }
         if plan.limits().any(|(kind, _)| !matches!(kind, Limit::Resource(_))) {
             return Err(usage("--limit pids and --limit temp need --wall namespace"));
@@ -294,11 +304,12 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
             let abi = number(text.to_bytes()).and_then(|abi| u32::try_from(abi).ok());
             Choice::Landlock(abi.ok_or(usage("not a Landlock ABI:").of(text))?)
         }
-        b"--write" => {
+        b"--write" | b"--place" => {
             let identity = value()?;
             let (device, inode) =
                 device_and_inode(identity.to_bytes()).ok_or(usage("not DEVICE:INODE:").of(identity))?;
-            Choice::Write(Root { device, inode, path: absolute(value()?)? })
+            let root = Root { device, inode, path: absolute(value()?)? };
+            if word == c"--write" { Choice::Write(root) } else { Choice::Place(root, absolute(value()?)?) }
         }
         b"--private" => Choice::Path(Role::Private, absolute(value()?)?),
         b"--cover" => Choice::Path(Role::Cover, absolute(value()?)?),
@@ -420,6 +431,16 @@ mod tests {
         assert_eq!(roots.next(), None);
         assert_eq!(plan.paths(Role::Private).next(), Some(c"/tmp"));
         assert!(plan.shm && !plan.deny_metadata && plan.roots == 2 && plan.landlock == 7);
+    }
+
+    #[test]
+    fn a_directory_is_seen_elsewhere_only_where_there_are_mounts() {
+        let plan = plan_of(b"--wall\0namespace\0--landlock\x007\0--place\x001:2\0/a\0/tmp\0").expect("valid");
+        let expected = (Root { device: 1, inode: 2, path: c"/a" }, c"/tmp");
+        assert_eq!((plan.placed().next(), plan.roots), (Some(expected), 0));
+        let landlock = b"--wall\0landlock\0--landlock\x007\0--place\x001:2\0/a\0/tmp\0";
+        assert_eq!(refusal(landlock), "--place needs --wall namespace");
+        assert!(plan_of(b"--wall\0namespace\0--landlock\x007\0--place\x001:2\0/a\0tmp\0").is_err());
     }
 
     #[test]

@@ -78,6 +78,6 @@ pub use outcome::{Denial, DenialEvidence, DeniedProcess, Ending, Outcome, Status
 pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
 pub use protect::{Effect, Moved, Protect, ProtectedNames, ProtectionRule, Surroundings};
-pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempView};
+pub use report::{EnforcementReport, HardLinkFindings, ReportFacts, TempMount, TempView};
 pub use restrictions::{Network, Restrictions, Sockets, Variables};
 pub use signal::Signal;

@@ -25,8 +25,25 @@ pub enum TempView {
         #[serde(with = "escaped::path")]
         path: PathBuf,
     },
+    /// Directories of the session on the host's file system, which its calls see at other paths.
+    SessionDirectories {
+        /// Each with the path at which it is seen.
+        places: Vec<TempMount>,
+    },
     /// No temp area is writable, or nothing is confined.
     None,
+}
+
+/// States where a session's temp directory is seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TempMount {
+    /// The absolute path that a command uses.
+    #[serde(with = "escaped::path")]
+    pub at: PathBuf,
+    /// The absolute directory of the host that is there.
+    #[serde(with = "escaped::path")]
+    pub directory: PathBuf,
 }
 
 /// States what a search of the writable roots for hard links to outside files found.

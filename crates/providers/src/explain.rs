@@ -98,9 +98,14 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
         return answer(Ruling::NotGoverned, "Nothing is confined.".to_owned(), &[]);
     }
     if hidden {
-        let rule = "A private temp directory covers this path: inside, another and at first empty directory is here.";
+        let lasting = request.lasting().iter().any(|(at, _)| path.starts_with(at));
+        let rule = if lasting {
+            "The session's own temp directory covers this path: inside, what its calls and file tools put there is here."
+        } else {
+            "A private temp directory covers this path: inside, another and at first empty directory is here."
+        };
         let ruling = match operation {
-            Operation::Read | Operation::Connect => Ruling::Denied,
+            Operation::Read | Operation::Connect if !lasting => Ruling::Denied,
             _ => Ruling::Allowed,
         };
         return answer(ruling, rule.to_owned(), walls);

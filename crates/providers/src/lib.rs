@@ -77,6 +77,6 @@ pub use cancel::Cancel;
 pub use environment::scrub as scrub_environment;
 pub use explain::{Answer, Operation, Question, Ruling};
 pub use limits::default_processes;
-pub use provider::LocalProvider;
+pub use provider::{FileRules, LocalProvider};
 pub use run::plan_descriptor as unnamed_file;
 pub use runtime_dir::ProcessDirectory;

@@ -5,7 +5,7 @@ use crate::launcher::push;
 use crate::limits::Bounds;
 use crate::roots::PinnedRoot;
 use pinfold_policy::quote::quote;
-use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Network, Strength, TempView};
+use pinfold_policy::{ConfinedMode, Guarantee, GuaranteeReport, Layer, Network, Strength, TempMount, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +32,10 @@ pub(crate) struct Request {
     pub(crate) shared_temps: Vec<PathBuf>,
     /// A private temp area, for mechanisms that cannot make one themselves.
     pub(crate) temp: Option<PinnedRoot>,
+    /// What a session's calls see instead of the host's shared temp directories: each with the directory that is there.
+    pub(crate) session_temps: Vec<(PathBuf, PinnedRoot)>,
+    /// The directory of ours in which all sessions have theirs: hidden from a session's calls.
+    pub(crate) other_temps: Option<crate::closed::Cover>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) status: StatusTo,
     /// Whether the launcher stays beside the command.
@@ -63,6 +67,19 @@ impl Request {
         }
         let opened = |temp: &Path| self.roots.iter().any(|root| temp.starts_with(&root.path));
         self.shared_temps.iter().filter(|temp| !opened(temp)).cloned().collect()
+    }
+
+    /// The covered directories that are empty at first, and gone after the call.
+    pub(crate) fn fresh(&self) -> Vec<PathBuf> {
+        let mut covered = self.covered();
+        covered.retain(|temp| !self.session_temps.iter().any(|(at, _)| at == temp));
+        covered
+    }
+
+    /// Those at which a session's own directory is seen.
+    pub(crate) fn lasting(&self) -> Vec<&(PathBuf, PinnedRoot)> {
+        let covered = self.covered();
+        self.session_temps.iter().filter(|(at, _)| covered.contains(at)).collect()
     }
 
     /// Whether a path is hidden inside because a private temp directory covers it.
@@ -97,7 +114,9 @@ impl Request {
         let sockets = self.closed.sockets.iter().flat_map(|walls| &walls.covers);
         let sockets = sockets.filter(|cover| self.closed.denied.closes(&cover.path).is_none());
         let denied = self.closed.denied.covers.iter().filter(|cover| !self.out_of_sight(&cover.path));
-        denied.chain(sockets).collect()
+        let temps = self.other_temps.iter().filter(|cover| !self.out_of_sight(&cover.path));
+        let temps = temps.filter(|cover| self.closed.denied.closes(&cover.path).is_none());
+        denied.chain(sockets).chain(temps).collect()
     }
 
     /// Directories that appear empty but for what is kept.
@@ -389,6 +408,18 @@ fn named(paths: &[&Path]) -> String {
 pub(crate) const CONTROL_PLANE: &str =
     "Covers this provider's launcher, plans and process. A service that listens on a path is a matter of sockets-unix.";
 
+/// What a command finds as its temp area where a mount tree provides it.
+pub(crate) fn temp_view(request: &Request) -> TempView {
+    let lasting = request.lasting();
+    if lasting.is_empty() {
+        let paths = request.covered().into_iter().chain(["/dev/shm".into()]).collect();
+        return TempView::PrivateTmpfs { paths };
+    }
+    let place =
+        |(at, directory): &(PathBuf, PinnedRoot)| TempMount { at: at.clone(), directory: directory.path.clone() };
+    TempView::SessionDirectories { places: lasting.into_iter().map(place).collect() }
+}
+
 /// Says where temp files go when nothing may be written.
 pub(crate) const NO_TEMP: &str = "No temp directory is writable in this mode; TMPDIR is left as the caller has it.";
 
@@ -412,6 +443,8 @@ pub(crate) mod golden {
             landlock_abi: 7,
             shared_temps: vec!["/tmp".into(), "/var/tmp".into()],
             temp: None,
+            session_temps: Vec::new(),
+            other_temps: None,
             cwd: Some("/data/a b".into()),
             status: StatusTo::Nowhere,
             supervise: false,

@@ -13,7 +13,7 @@ use pinfold_policy::quote::quote;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::fs::{DirBuilder, DirEntry, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -103,6 +103,26 @@ impl RuntimeDir {
         // Its age is that of its last use.
         File::open(&path)?.set_modified(SystemTime::now())?;
         Ok(path)
+    }
+
+    /// The directory in which owners have theirs.
+    pub(crate) fn temps(&self) -> PathBuf {
+        self.root.join("temp")
+    }
+
+    /// Makes a directory below an owner's, to be seen in place of a shared one: as such a one looks.
+    pub(crate) fn kept_part(&self, owner: &Path, name: &str) -> io::Result<PathBuf> {
+        let path = owner.join(name);
+        match std::fs::create_dir(&path) {
+            Ok(()) => std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o1777))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        let found = std::fs::symlink_metadata(&path)?;
+        if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+            return Ok(path);
+        }
+        Err(io::Error::other(format!("{} is not a directory of ours", path.display())))
     }
 
     /// Removes the private temp directory of an owner.
@@ -330,7 +350,6 @@ fn without_files(directory: &rustix::fd::OwnedFd) -> io::Result<Vec<std::ffi::CS
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_dropped_runtime_directory_leaves_nothing_of_its_process() {

@@ -1,7 +1,7 @@
 //! Bubblewrap's arguments, the words for the launcher inside, and what both promise.
 
 use crate::launcher::push;
-use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, StatusTo};
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, StatusTo, temp_view};
 use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -55,11 +55,14 @@ pub(crate) fn outer(
         push(words, &[how.as_ref(), from.as_os_str(), to.as_os_str()]);
     };
     if request.writes() {
-        for place in request.covered().iter().map(|path| path.as_path()).chain([Path::new("/dev/shm")]) {
+        for place in request.fresh().iter().map(|path| path.as_path()).chain([Path::new("/dev/shm")]) {
             if let Some(most) = request.bounds.temp {
                 push(&mut words, &["--size", &most.to_string()]);
             }
             push(&mut words, &["--perms".as_ref(), "1777".as_ref(), "--tmpfs".as_ref(), place.as_os_str()]);
+        }
+        for (at, directory) in request.lasting() {
+            bind(&mut words, "--bind", &directory.path, at);
         }
     }
     // Not before shared memory has its place in it.
@@ -170,8 +173,7 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         } else {
             lines.checked(G::TempPrivate, &[Layer::Bubblewrap]);
         }
-        let paths = covered.into_iter().chain(["/dev/shm".into()]).collect();
-        TempView::PrivateTmpfs { paths }
+        temp_view(request)
     };
     if request.cwd.is_none() {
         let note = "The call names no working directory: where the caller's does not exist inside, bubblewrap starts the \
@@ -220,6 +222,15 @@ mod tests {
         let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
         let words = whole(&request, LADDER[0]);
         check("linux_bwrap/golden/closed.txt", &words, &state(&request, LADDER[0], ALL));
+    }
+
+    #[test]
+    fn a_session_s_temp_takes_the_place_of_an_empty_one() {
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.session_temps = vec![("/tmp".into(), root("/run/p/temp/session-1/tmp", 31))];
+        request.other_temps = Some(crate::closed::Cover { path: "/run/p/temp".into(), directory: true });
+        let words = whole(&request, LADDER[0]);
+        check("linux_bwrap/golden/session.txt", &words, &state(&request, LADDER[0], ALL));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The words for the launcher, and what they promise.
 
 use crate::launcher::push;
-use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement};
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, temp_view};
 use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 
@@ -9,8 +9,11 @@ pub(crate) fn plan(request: &Request) -> Vec<OsString> {
     let mut words = Vec::new();
     push(&mut words, &["--wall", "namespace", "--landlock", &request.landlock_abi.to_string()]);
     let covered = request.covered();
-    for path in &covered {
+    for path in request.fresh() {
         push(&mut words, &["--private".as_ref(), path.as_os_str()]);
+    }
+    for (at, directory) in request.lasting() {
+        push(&mut words, &["--place".into(), directory.identity(), directory.path.clone().into(), at.clone().into()]);
     }
     if request.writes() {
         push(&mut words, &["--shm"]);
@@ -79,20 +82,15 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else if covered.len() < request.shared_temps.len() || covered.is_empty() {
         let note = "A shared temp directory of the host is itself a writable root, or none exists.";
         lines.partial(G::TempPrivate, &[Layer::MountTree], note);
-        temp_view(covered)
+        temp_view(request)
     } else {
         lines.checked(G::TempPrivate, &[Layer::MountTree]);
-        temp_view(covered)
+        temp_view(request)
     };
     if abi == 0 {
         notes.push("This kernel offers no Landlock: the mount tree is the only wall around files.".to_owned());
     }
     Statement { temp, guarantees: lines.0, notes }
-}
-
-fn temp_view(mut paths: Vec<std::path::PathBuf>) -> TempView {
-    paths.push("/dev/shm".into());
-    TempView::PrivateTmpfs { paths }
 }
 
 #[cfg(test)]
@@ -129,6 +127,16 @@ mod tests {
         check("linux_namespace/golden/protected.txt", &plan(&brokered), &state(&brokered, ALL));
         let request = golden::closed_request(ConfinedMode::WorkspaceWrite);
         check("linux_namespace/golden/closed.txt", &plan(&request), &state(&request, ALL));
+    }
+
+    /// W23, W45: in a session, `/tmp` is the session's own directory.
+    #[test]
+    fn a_session_s_temp_takes_the_place_of_an_empty_one() {
+        let mut request = golden::request(ConfinedMode::WorkspaceWrite);
+        request.session_temps = vec![("/tmp".into(), root("/run/p/temp/session-1/tmp", 31))];
+        let cover = crate::closed::Cover { path: "/run/p/temp".into(), directory: true };
+        request.other_temps = Some(cover);
+        check("linux_namespace/golden/session.txt", &plan(&request), &state(&request, ALL));
     }
 
     #[test]

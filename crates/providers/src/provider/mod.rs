@@ -41,14 +41,17 @@ use std::time::Instant;
 
 mod before_start;
 mod bounded;
+mod files;
 mod full_access;
 mod report;
 mod restricted;
 mod status_file;
+mod temp;
 mod verdict;
 
 use before_start::{check_working_directory, too_late};
 use bounded::{bounded_by, places_for};
+pub use files::FileRules;
 use full_access::Unconfined;
 use restricted::{closed_by, visible_place};
 use status_file::prepare_status_file;
@@ -471,13 +474,9 @@ impl LocalProvider {
             |detail: String| SandboxError::PreparationFailed { backend: backend.provider_name().to_owned(), detail };
         let runtime = self.runtime()?;
         let mut request = self.request(call, backend, usable)?;
-        let needs_temp = backend == Backend::Landlock && request.writes();
-        let mut call_temp = None;
-        if needs_temp {
-            let (temp, directory) =
-                self.temp(call, &runtime).map_err(|error| failed(format!("no temp directory: {error}")))?;
-            (request.temp, call_temp) = (Some(temp), directory);
-        }
+        let call_temp = self
+            .give_temp(call, backend, &mut request, &runtime)
+            .map_err(|error| failed(format!("no temp directory: {error}")))?;
         let report = self.report(call, backend, usable, &request, &passed_over.causes);
         let missing = report.missing(&call.options.require);
         if !missing.is_empty() {
@@ -529,6 +528,8 @@ impl LocalProvider {
             landlock_abi: usable.landlock_abi,
             shared_temps: self.host.shared_temps.clone(),
             temp: None,
+            session_temps: Vec::new(),
+            other_temps: None,
             cwd,
             status: match &call.options.status_file {
                 Some(path) if !call.ours => StatusTo::File(path.clone()),
@@ -543,29 +544,17 @@ impl LocalProvider {
         if has_mounts {
             visible_place(call, &request)?;
         }
+        if request.bounds.temp.is_some() && request.writes() && call.policy.session_id.is_some() {
+            let detail = "a session's temp area is a directory on the host's file system, which has no size of its own";
+            let backend = backend.provider_name().to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend, detail: detail.to_owned() });
+        }
         request.closed = closed_by(call, backend, &request, || self.host.broker(usable))?;
         let mut copies = std::mem::take(&mut request.own_copies);
         copies.retain(|path| !request.out_of_sight(path) && !request.covers(path));
         request.own_copies = copies;
         request.bounds = bounded_by(call, backend, request.writes())?;
         Ok(request)
-    }
-
-    /// Makes the private temp directory of a call, or finds that of its session or workspace.
-    fn temp(&self, call: &Call<'_>, runtime: &RuntimeDir) -> std::io::Result<(PinnedRoot, Option<tempfile::TempDir>)> {
-        let workspace = &call.roots.workspace;
-        let (base, directory) = match &call.policy.session_id {
-            Some(session) => (runtime.kept_temp(&outcome::owner_of_session(session))?, None),
-            None if call.ours => {
-                let directory = runtime.call_directory()?;
-                (directory.path().to_owned(), Some(directory))
-            }
-            None => {
-                let owner = format!("workspace-{:x}-{:x}", workspace.device, workspace.inode);
-                (runtime.kept_temp(&owner)?, None)
-            }
-        };
-        Ok((pin_temp(&base)?, directory))
     }
 
     fn runtime(&self) -> Result<Arc<RuntimeDir>, SandboxError> {
@@ -592,8 +581,4 @@ struct PassedOver {
 
 fn elapsed(begun: Instant) -> u64 {
     u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-fn pin_temp(path: &Path) -> std::io::Result<PinnedRoot> {
-    pin_physical(&path.canonicalize()?).map_err(|problem| std::io::Error::other(problem.to_string()))
 }

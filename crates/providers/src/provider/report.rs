@@ -106,9 +106,8 @@ impl LocalProvider {
             command_words: 1,
         };
         let mut request = self.request(&call, backend, usable).ok()?;
-        if request.writes() && backend == Backend::Landlock {
-            request.temp = Some(self.temp(&call, &runtime).ok()?.0);
-        }
+        // Kept until the report is drawn up.
+        let _temp = self.give_temp(&call, backend, &mut request, &runtime).ok()?;
         Some(self.report(&call, backend, usable, &request, &[]))
     }
 }

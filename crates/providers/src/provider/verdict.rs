@@ -44,7 +44,7 @@ impl LocalProvider {
         let writes = mode == ConfinedMode::WorkspaceWrite;
         let temp_directory = runtime.call_directory().map_err(failed)?;
         let temp = match backend {
-            Backend::Landlock if writes => Some(pin_temp(temp_directory.path()).map_err(failed)?),
+            Backend::Landlock if writes => Some(temp::pin(temp_directory.path()).map_err(failed)?),
             _ => None,
         };
         let roots: Vec<PinnedRoot> = if writes { vec![canary.granted.clone()] } else { Vec::new() };
@@ -63,6 +63,8 @@ impl LocalProvider {
                 landlock_abi: 0,
                 shared_temps,
                 temp,
+                session_temps: Vec::new(),
+                other_temps: None,
                 cwd: None,
                 status: StatusTo::Nowhere,
                 supervise: true,
