@@ -55,6 +55,38 @@ pub fn truncated_marker(full_output: Option<&Path>) -> String {
     }
 }
 
+/// Returns the line that says that part of a background command's output was dropped before it was read, and names the
+/// files that hold all of it, if there are any.
+pub fn lossy_marker(full_output: &[&Path]) -> String {
+    let paths: Vec<_> = full_output.iter().map(quote_if_needed).collect();
+    let paths = if paths.is_empty() { "(unavailable)".to_owned() } else { paths.join(", ") };
+    format!("[some output was dropped from memory; full output: {paths}]")
+}
+
+/// Returns the line that says that somebody other than the time limit ended a command.
+pub fn stopped_marker(reason: &str) -> String {
+    format!("[stopped: {reason}]")
+}
+
+/// Reads how a command stopped back from its rendered text, for logs that hold nothing else; also returns the text before
+/// the marker.
+///
+/// Only a marker that is the last line and follows a line break counts; otherwise the command counts as one that exited
+/// with 0. Output can imitate it: where there is an [`crate::Outcome`], it decides.
+pub fn parse_exit_status(text: &str) -> (&str, Stop) {
+    let ordinary = (text, Stop::Exited { code: 0 });
+    let Some((body, line)) = text.rsplit_once('\n') else { return ordinary };
+    let Some(inner) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) else { return ordinary };
+    let code =
+        inner.strip_prefix("exit code: ").filter(|code| !code.starts_with('+')).and_then(|code| code.parse().ok());
+    let signal = inner.strip_prefix("killed by signal: ").and_then(crate::signal::Signal::from_name);
+    match (code, signal) {
+        (Some(code), _) => (body, Stop::Exited { code }),
+        (_, Some(signal)) => (body, Stop::Signaled { signal }),
+        _ => ordinary,
+    }
+}
+
 /// Says whether a stream's text is all there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Completeness<'a> {
@@ -180,6 +212,36 @@ mod tests {
         assert_eq!(killed(9).and_then(stop_marker).as_deref(), Some("[killed by signal: SIGKILL]"));
         assert_eq!(exited(7).and_then(stop_marker).as_deref(), Some("[exit code: 7]"));
         assert_eq!(exited(0).and_then(stop_marker), None);
+    }
+
+    /// U380, U392.
+    #[test]
+    fn markers_of_background_commands_are_byte_exact() {
+        assert_eq!(
+            lossy_marker(&[Path::new("/a"), Path::new("/b")]),
+            "[some output was dropped from memory; full output: /a, /b]"
+        );
+        assert_eq!(lossy_marker(&[]), "[some output was dropped from memory; full output: (unavailable)]");
+        assert_eq!(stopped_marker("killed"), "[stopped: killed]");
+    }
+
+    /// U388, U404.
+    #[test]
+    fn an_exit_status_is_read_back_from_a_last_line_only() {
+        for stop in [exited(7), exited(-1), exited(0), killed(9), killed(15)].into_iter().flatten() {
+            let rendered = render_result(&ResultText {
+                stdout: StreamText::whole("a"),
+                stop: Some(stop),
+                ..ResultText::default()
+            });
+            assert_eq!(parse_exit_status(&rendered), ("a", stop));
+        }
+        for text in
+            ["[exit code: 1]", "a[exit code: 1]", "a\n[exit code: 1]\n", "a\n[exit code: x]", "a\n[exit code: +1]"]
+        {
+            assert_eq!(parse_exit_status(text), (text, Stop::Exited { code: 0 }));
+        }
+        assert_eq!(parse_exit_status("a\n[killed by signal: NOPE]").1, Stop::Exited { code: 0 });
     }
 
     #[test]

@@ -19,6 +19,8 @@ struct Inner {
 struct State {
     cancelled: bool,
     waiting: Vec<Weak<OwnedFd>>,
+    /// Switches that are thrown along.
+    followers: Vec<Weak<Inner>>,
 }
 
 impl Cancel {
@@ -35,7 +37,24 @@ impl Cancel {
             // The counter can only be full if it was written before, and then the waiter is awake already.
             let _ = rustix::io::write(&fd, &1_u64.to_ne_bytes());
         }
+        let followers = std::mem::take(&mut state.followers);
+        drop(state);
         self.0.changed.notify_all();
+        followers.into_iter().filter_map(|follower| follower.upgrade()).for_each(|follower| Self(follower).cancel());
+    }
+
+    /// Makes a switch that is thrown along with this one, and can be thrown without it.
+    pub fn follower(&self) -> Self {
+        let follower = Self::new();
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.cancelled {
+            drop(state);
+            follower.cancel();
+        } else {
+            state.followers.retain(|other| other.strong_count() > 0);
+            state.followers.push(Arc::downgrade(&follower.0));
+        }
+        follower
     }
 
     /// Says whether the switch is thrown.
@@ -56,8 +75,12 @@ impl Cancel {
         true
     }
 
-    /// Returns a descriptor that becomes readable when the switch is thrown.
-    pub(crate) fn descriptor(&self) -> std::io::Result<Arc<OwnedFd>> {
+    /// Returns a descriptor that becomes readable when the switch is thrown, for poll(2).
+    ///
+    /// # Errors
+    ///
+    /// The host's, when no descriptor can be made.
+    pub fn descriptor(&self) -> std::io::Result<Arc<OwnedFd>> {
         let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.retain(|other| other.strong_count() > 0);
@@ -80,6 +103,16 @@ mod tests {
         assert!(!cancel.wait(Duration::ZERO));
         other.cancel();
         assert!(cancel.is_cancelled() && cancel.wait(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_follower_is_thrown_along_and_not_the_other_way() {
+        let cancel = Cancel::new();
+        let (one, two) = (cancel.follower(), cancel.follower());
+        one.cancel();
+        assert!(one.is_cancelled() && !two.is_cancelled() && !cancel.is_cancelled());
+        cancel.cancel();
+        assert!(two.is_cancelled() && cancel.follower().is_cancelled());
     }
 
     #[test]

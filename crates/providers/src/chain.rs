@@ -245,8 +245,8 @@ pub(crate) fn wrap(
     argv.extend(linux_bwrap::plan::outer(request, usable.features, &visible, reporting));
     argv.push("--".into());
     argv.extend(inner);
-    if argv.len() + command_words > MAX_ARGUMENTS {
-        let all = argv.len() + command_words;
+    let all = argv.len() + command_words + linux_bwrap::start::MARK_WORDS;
+    if all > MAX_ARGUMENTS {
         return Err(unsupported(format!("{all} arguments in all; bubblewrap takes {MAX_ARGUMENTS} at most")));
     }
     // SECURITY: bubblewrap is linked dynamically and runs before there is a wall; what variables name, such as a library in

@@ -105,6 +105,11 @@ impl Status {
         self.denials = told;
     }
 
+    /// Whether the launcher has said how it ended.
+    pub(crate) fn is_final(&self) -> bool {
+        self.exited.is_some() || self.signaled.is_some() || self.exec_failed.is_some() || self.setup_failed.is_some()
+    }
+
     /// Whether the command ran. The launcher says `confined` before it executes anything, so silence is an answer.
     pub(crate) fn command_ran(&self) -> bool {
         self.confined.is_some() && self.setup_failed.is_none() && self.exec_failed.is_none()

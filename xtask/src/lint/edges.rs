@@ -9,11 +9,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pinfold-launcher", &[]),
     ("pinfold-broker", &["pinfold-policy"]),
     ("pinfold-providers", &["pinfold-policy"]),
+    ("pinfold-executor", &["pinfold-policy", "pinfold-providers"]),
     ("pinfold-fence", &["pinfold-policy"]),
-    ("pinfold-session", &["pinfold-policy", "pinfold-providers", "pinfold-fence"]),
-    ("pinfold-mcp", &["pinfold-policy", "pinfold-session"]),
-    ("pinfold-cli", &["pinfold-policy", "pinfold-providers", "pinfold-fence", "pinfold-session", "pinfold-mcp"]),
-    ("pinfold-conformance", &["pinfold-policy", "pinfold-providers", "pinfold-fence", "pinfold-session"]),
+    ("pinfold-session", &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence"]),
+    ("pinfold-mcp", &["pinfold-policy", "pinfold-executor", "pinfold-session"]),
+    (
+        "pinfold-cli",
+        &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence", "pinfold-session", "pinfold-mcp"],
+    ),
+    (
+        "pinfold-conformance",
+        &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence", "pinfold-session"],
+    ),
     ("xtask", &[]),
 ];
 

@@ -4,7 +4,7 @@ use crate::launcher::push;
 use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, StatusTo, temp_view};
 use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// More arguments than this in all, the command's included, and bubblewrap refuses to start.
 ///
@@ -123,6 +123,11 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
         push(&mut words, &["--network", "off"]);
     }
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
+    // QUIRK: bubblewrap sets PWD to the path as it was written, and bash takes `link/..` there for the directory that holds
+    // the link (variables.c of bash, `set_pwd`), although it stands elsewhere.
+    if request.cwd.as_ref().is_some_and(|cwd| cwd.components().any(|part| part == Component::ParentDir)) {
+        push(&mut words, &["--unset", "PWD"]);
+    }
     words
 }
 

@@ -243,6 +243,8 @@ impl LocalProvider {
             let backend = prepared.backend;
             let mut whole = prepared.wrapped.argv;
             whole.extend_from_slice(argv);
+            let mark = (backend == Backend::Bwrap).then(linux_bwrap::start::Mark::new);
+            mark.iter().for_each(|mark| mark.put(&mut whole));
             let family = match backend {
                 _ if prepared.brokered => Family::Brokered,
                 Backend::Bwrap => Family::Nested,
@@ -272,6 +274,12 @@ impl LocalProvider {
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
             });
+            if let (Some(mark), Ok(ended)) = (mark, &ended) {
+                // Whoever was told of the end knows that everything has ended.
+                if !crate::status::Status::parse(&ended.status).is_final() {
+                    mark.end_left_behind();
+                }
+            }
             let met = prepared.group.as_ref().map(CallGroup::met).unwrap_or_default();
             let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
             let (refusal, runner_failure, stdout, stderr) = match attempted {
