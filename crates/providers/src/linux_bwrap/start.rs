@@ -1,5 +1,7 @@
 //! What of this host bubblewrap cannot keep from its command.
 
+use crate::run::Ended;
+use crate::status::Status;
 use pinfold_policy::{Guarantee, GuaranteeReport, Strength};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -53,12 +55,19 @@ impl Mark {
         argv.splice(program + 1..program + 1, ["--unsetenv".into(), self.0.clone()]);
     }
 
+    /// Looks after a call. Whoever was told of the end knows that everything has ended.
+    pub(crate) fn end_left_behind_by(&self, ended: &Ended) {
+        if !Status::parse(&ended.status).is_final() {
+            self.end_left_behind();
+        }
+    }
+
     /// Ends what bubblewrap left behind when it was itself ended while it began.
     ///
     /// QUIRK: bubblewrap asks to be told of its parent's death (`--die-with-parent`) some time after it has become two
     /// processes. If the first is killed in between, the second goes on, and the command runs with nobody who waits for it.
     /// The second one is the init of everything inside, so that killing it ends everything.
-    pub(crate) fn end_left_behind(&self) {
+    fn end_left_behind(&self) {
         // What is found ends at once; nothing makes new ones, so that one more look finds nothing.
         for _ in 0..8 {
             let left = self.processes();
@@ -100,7 +109,13 @@ mod tests {
             // The same place: behind the program and one word. It reads a script that never comes.
             let mut command = std::process::Command::new("sh");
             command.args(["-s", mark.0.to_str().unwrap()]).stdin(std::process::Stdio::piped());
-            command.spawn().unwrap()
+            let child = command.spawn().unwrap();
+            // Its words are there a moment after it has executed.
+            let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+            while !mark.marks(pid) {
+                std::thread::yield_now();
+            }
+            child
         };
         let (ours, other) = (Mark::new(), Mark::new());
         let (mut one, mut two) = (start(&ours), start(&other));

@@ -1,6 +1,7 @@
 //! The last looks before something is started.
 
 use super::*;
+use std::io::IsTerminal as _;
 
 /// Says how a call ends that must not start any more: its time is up, or whoever is asked says so.
 pub(super) fn too_late(
@@ -20,6 +21,22 @@ pub(super) fn too_late(
         Some(ask) if !ask(attempt) => Err(SandboxError::Cancelled),
         _ => Ok(None),
     }
+}
+
+/// Whether a terminal is among the command's standard streams.
+pub(super) fn passes_terminal(run: &RunOptions) -> bool {
+    let own = [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()];
+    let streams = [run.stdin, run.stdout, run.stderr];
+    own.into_iter().zip(streams).zip(run.given()).any(|((own, stream), given)| match given {
+        Some(given) => given.is_terminal(),
+        None => own && stream == Stream::Inherit,
+    })
+}
+
+/// The result of a call that came too late.
+pub(super) fn never_started(ending: Ending, report: EnforcementReport, begun: Instant) -> RunResult {
+    let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Channel, Some(report), elapsed(begun));
+    RunResult { outcome, stdout: Captured::default(), stderr: Captured::default() }
 }
 
 /// Looks whether a working directory can be one, so that its fault is not blamed on the program.

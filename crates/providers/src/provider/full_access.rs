@@ -57,8 +57,7 @@ impl LocalProvider {
         let dialect = Dialect { denial_signatures: Vec::new(), runner_failure_rules: Vec::new() };
         let attempt = Attempt { backend: Backend::Unconfined, report: &report, dialect: &dialect };
         if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
-            let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Channel, Some(report), elapsed(begun));
-            return Ok(RunResult { outcome, stdout: Captured::default(), stderr: Captured::default() });
+            return Ok(never_started(ending, report, begun));
         }
         let ended = crate::run::run(Start {
             argv,

@@ -33,7 +33,6 @@ use pinfold_policy::{
 };
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::IsTerminal as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +48,7 @@ mod status_file;
 mod temp;
 mod verdict;
 
-use before_start::{check_working_directory, too_late};
+use before_start::{check_working_directory, never_started, passes_terminal, too_late};
 use bounded::{bounded_by, places_for};
 pub use files::FileRules;
 use full_access::Unconfined;
@@ -228,13 +227,8 @@ impl LocalProvider {
             let start = Unconfined { argv, environment, scrubbed, begun, deadline };
             return self.run_unconfined(start, policy, call, run, cancel);
         };
-        let own = [std::io::stdin().is_terminal(), std::io::stdout().is_terminal(), std::io::stderr().is_terminal()];
-        let terminal = own.into_iter().zip(streams).zip(run.given()).any(|((own, stream), given)| match given {
-            Some(given) => given.is_terminal(),
-            None => own && stream == Stream::Inherit,
-        });
         let mut ours = self.resolve(&confined, call, argv.len(), true)?;
-        (ours.terminal, ours.environment, ours.notes) = (terminal, environment, scrubbed);
+        (ours.terminal, ours.environment, ours.notes) = (passes_terminal(run), environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut chain = self.candidates(call)?;
         let mut looks = 1;
@@ -255,9 +249,7 @@ impl LocalProvider {
             let dialect = self.host.dialect(backend);
             let attempt = Attempt { backend, report: &prepared.report, dialect: &dialect };
             if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
-                let report = Some(prepared.report);
-                let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Channel, report, elapsed(begun));
-                return Ok(RunResult { outcome, stdout: Captured::default(), stderr: Captured::default() });
+                return Ok(never_started(ending, prepared.report, begun));
             }
             let ended = crate::run::run(Start {
                 argv: &whole,
@@ -274,12 +266,7 @@ impl LocalProvider {
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
             });
-            if let (Some(mark), Ok(ended)) = (mark, &ended) {
-                // Whoever was told of the end knows that everything has ended.
-                if !crate::status::Status::parse(&ended.status).is_final() {
-                    mark.end_left_behind();
-                }
-            }
+            mark.zip(ended.as_ref().ok()).inspect(|(mark, ended)| mark.end_left_behind_by(ended));
             let met = prepared.group.as_ref().map(CallGroup::met).unwrap_or_default();
             let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
             let (refusal, runner_failure, stdout, stderr) = match attempted {
