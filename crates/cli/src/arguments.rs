@@ -3,6 +3,7 @@
 //! from them.
 
 use crate::fs_arguments::Fs;
+pub(crate) use crate::session_arguments::{Approve, Session, SessionOptions};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -137,6 +138,34 @@ Example:
   pinfold fs grep TODO src"
     )]
     Fs(Fs),
+    /// Keep sessions: their mode, their grants, and a log of what ran
+    ///
+    /// A session belongs to a working directory for good. It begins with the mode of the
+    /// configuration (read-only, unless a file says otherwise), and whatever is changed,
+    /// asked, granted or run is an event in its log, in $XDG_STATE_HOME/pinfold or
+    /// ~/.local/state/pinfold: a place that no confined command can read or write.
+    #[command(
+        verbatim_doc_comment,
+        subcommand,
+        disable_help_subcommand = true,
+        after_long_help = "Example:\n  pinfold session new --mode workspace-write"
+    )]
+    Session(Session),
+    /// Answer the questions of sessions, on this terminal
+    ///
+    /// Shows each open question with the command that would run, and waits for a number or n.
+    /// Text that was chosen by somebody else stands quoted behind a bar. Nothing is read from
+    /// standard input.
+    #[command(
+        verbatim_doc_comment,
+        after_long_help = "\
+Exit status:
+  0 when nothing is left open; 1 when a question is; 2 and 125 as for `pinfold run`.
+
+Example:
+  pinfold approve --wait 60"
+    )]
+    Approve(Approve),
     /// Print the version
     #[command(after_long_help = "Example:\n  pinfold version --json")]
     Version(Version),
@@ -146,21 +175,23 @@ Example:
 }
 
 /// What the command may touch; shared by `run` and `confine`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub(crate) struct PolicyOptions {
     /// How much may be written [default: workspace-write]
     ///
     /// read-only: no file but sinks such as /dev/null. workspace-write: also the workspace,
     /// every --writable directory and a temp area of its own. danger-full-access: nothing is
     /// confined; only for `run`. Reading and the network stay open in every mode unless other
-    /// options close them.
+    /// options close them. A configuration file may name another default (docs/configuration.md),
+    /// and a session has its own.
     #[arg(verbatim_doc_comment, long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
     /// Workspace directory [default: the current one]
     ///
     /// May be relative. The current directory is refused as a default if it is /, a directory
     /// of the system, the home directory or one that holds it, or holds pinfold itself.
-    /// Naming the home directory here is allowed.
+    /// Naming the home directory here is allowed if configuration and sessions lie elsewhere
+    /// (XDG_CONFIG_HOME, XDG_STATE_HOME).
     #[arg(verbatim_doc_comment, long, value_name = "DIR")]
     pub(crate) workspace: Option<OsString>,
     /// Further directory that workspace-write opens
@@ -173,7 +204,7 @@ pub(crate) struct PolicyOptions {
     ///
     /// linux_namespace, linux_bwrap or linux_landlock; `linux_` may be left out. Without it, the
     /// strongest usable one is taken; `pinfold doctor` lists them.
-    #[arg(verbatim_doc_comment, long, value_name = "NAME")]
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "NAME")]
     pub(crate) backend: Option<String>,
     /// Refuse to run unless this guarantee is enforced
     ///
@@ -195,7 +226,7 @@ pub(crate) struct PolicyOptions {
 }
 
 /// What the command may use up; shared by `run` and `confine`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub(crate) struct LimitOptions {
     /// Processes and threads of the whole call [default: many]
     ///
@@ -235,7 +266,7 @@ pub(crate) struct LimitOptions {
 }
 
 /// What is closed beyond the mode; shared by `run`, `confine` and `explain`.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Clone, Args)]
 pub(crate) struct RestrictionOptions {
     /// Network of the command [default: open]
     ///
@@ -314,6 +345,9 @@ pub(crate) struct Run {
     /// What the command may touch.
     #[command(flatten)]
     pub(crate) policy: PolicyOptions,
+    /// What it is run for.
+    #[command(flatten)]
+    pub(crate) session: SessionOptions,
     /// End the command after so many seconds
     ///
     /// Fractions are allowed: 0.5.

@@ -1,11 +1,13 @@
 //! `pinfold confine`: print the argv that another program starts.
 
 use crate::arguments::Confine;
+use crate::configuration::Configured;
 use crate::request::Request;
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, print_or_complain, say};
-use pinfold_policy::{SandboxError, Sockets};
+use pinfold_policy::{SandboxError, SandboxMode, Sockets};
 use pinfold_providers::{Backend, CallOptions, Cancel, Insistence, LocalProvider};
+use pinfold_session::SessionError;
 use std::path::Path;
 
 /// Prints the object and returns the exit status.
@@ -13,8 +15,10 @@ pub(crate) fn confine(arguments: &Confine, provider: &LocalProvider, around: &Su
     print_or_complain(object(arguments, provider, around), Form::of(arguments.json))
 }
 
-fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {
-    let request = Request::new(&arguments.policy, &arguments.argv, around)?;
+fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) -> Result<String, SessionError> {
+    let configured = Configured::load(&arguments.policy, SandboxMode::WorkspaceWrite, None, None, around)?;
+    let request = Request::new(&configured.options, &arguments.argv, around)?;
+    configured.refuse_open(&request.policy)?;
     // SECURITY: the object promises confinement; the caller's own argv in it would be run in good faith.
     let (policy, call) = request.split();
     let policy = policy.confined().ok_or_else(|| SandboxError::InvalidPolicy {

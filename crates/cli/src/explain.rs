@@ -1,8 +1,9 @@
 //! `pinfold explain`: what would happen to a path, or what a mode means here. Both come from the provider's own
 //! plan; nothing is modelled a second time.
 
-use crate::arguments::Explain;
+use crate::arguments::{Explain, PolicyOptions};
 use crate::closing::Closing;
+use crate::configuration::Configured;
 use crate::request::{backend, execution_mode, policy};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, one_line, print_or_complain};
@@ -11,6 +12,7 @@ use pinfold_policy::{
     EnforcementReport, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
 };
 use pinfold_providers::{Answer, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, Ruling};
+use pinfold_session::{Deployment, SessionError};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -30,12 +32,25 @@ pub(crate) fn explain(arguments: &Explain, provider: &LocalProvider, around: &Su
     print_or_complain(answer(arguments, provider, around), Form::of(arguments.json))
 }
 
-fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> Result<String, SandboxError> {
-    let mode = execution_mode(arguments.mode.as_deref())?;
+fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) -> Result<String, SessionError> {
+    let words = PolicyOptions {
+        mode: arguments.mode.clone(),
+        workspace: arguments.workspace.clone(),
+        writable: arguments.writable.clone(),
+        backend: arguments.backend.clone(),
+        restrictions: arguments.restrictions.clone(),
+        ..PolicyOptions::default()
+    };
+    // A word that means nothing is refused before a file is read.
+    execution_mode(arguments.mode.as_deref())?;
+    let configured = Configured::load(&words, SandboxMode::WorkspaceWrite, None, None, around)?;
+    let words = &configured.options;
+    let mode = execution_mode(words.mode.as_deref())?;
     let operation = arguments.operation.as_deref().map_or(Ok(Operation::Write), operation)?;
-    let backend = arguments.backend.as_deref().map(backend).transpose()?;
-    let policy = policy(mode, arguments.workspace.as_ref(), &arguments.writable, around)?;
-    let closing = Closing::new(&arguments.restrictions, &policy, None, around)?;
+    let backend = words.backend.as_deref().map(backend).transpose()?;
+    let policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
+    configured.refuse_open(&policy)?;
+    let closing = Closing::new(&words.restrictions, &policy, None, around)?;
     let call = CallOptions { backend, ..closing.options() };
     let form = Form::of(arguments.json);
     match (&arguments.path, policy.confined()) {
@@ -43,14 +58,14 @@ fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) 
             let path = around.absolute("PATH", Path::new(path))?;
             let question = Question { path, operation, policy };
             let answer = provider.explain(&question, &call)?;
-            Ok(render_answer(&answer, question.policy.mode.into(), operation, form))
+            Ok(render_answer(&answer, question.policy.mode.into(), operation, form, &configured.deployment))
         }
         (Some(path), None) => {
             let path = around.absolute("PATH", Path::new(path))?;
-            Ok(render_answer(&unconfined(&path), mode, operation, form))
+            Ok(render_answer(&unconfined(&path), mode, operation, form, &configured.deployment))
         }
-        (None, Some(policy)) => explain_mode(provider, policy, &call, form),
-        (None, None) => Ok(render_unconfined(&policy, form)),
+        (None, Some(policy)) => Ok(explain_mode(provider, policy, &call, form, &configured.deployment)?),
+        (None, None) => Ok(render_unconfined(&policy, form, &configured.deployment)),
     }
 }
 
@@ -88,9 +103,38 @@ struct PathAnswer<'a> {
     resolved: String,
     rule: &'a str,
     layers: &'a [pinfold_policy::Layer],
+    configuration: Vec<Key>,
 }
 
-fn render_answer(answer: &Answer, mode: SandboxMode, operation: Operation, form: Form) -> String {
+/// One key of the configuration, with who decided it.
+#[derive(Serialize)]
+struct Key {
+    key: &'static str,
+    value: String,
+    by: String,
+}
+
+fn keys(deployment: &Deployment) -> Vec<Key> {
+    deployment.explain().into_iter().map(|(key, value, by)| Key { key, value, by: by.to_string() }).collect()
+}
+
+fn push_keys(out: &mut String, deployment: &Deployment) {
+    push(out, "decided by:");
+    for Key { key, value, by } in keys(deployment) {
+        push(out, &format!("  {key:<16} {value}  ({by})"));
+    }
+    for note in &deployment.overridden {
+        push(out, &format!("note: {note}"));
+    }
+}
+
+fn render_answer(
+    answer: &Answer,
+    mode: SandboxMode,
+    operation: Operation,
+    form: Form,
+    deployment: &Deployment,
+) -> String {
     let operation = operation_name(operation);
     if form == Form::Json {
         let answer = PathAnswer {
@@ -101,6 +145,7 @@ fn render_answer(answer: &Answer, mode: SandboxMode, operation: Operation, form:
             resolved: pinfold_policy::quote::readable(&answer.resolved),
             rule: &answer.rule,
             layers: &answer.layers,
+            configuration: keys(deployment),
         };
         return one_line(&answer) + "\n";
     }
@@ -121,6 +166,7 @@ fn render_answer(answer: &Answer, mode: SandboxMode, operation: Operation, form:
         Ruling::NotGoverned => push(&mut out, "  no wall looks at this; only the host's own permissions apply"),
         Ruling::Denied => {}
     }
+    push(&mut out, &format!("  mode decided by: {}", deployment.mode.by));
     out
 }
 
@@ -131,6 +177,7 @@ struct ModeAnswer<'a> {
     mode: SandboxMode,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<&'a EnforcementReport>,
+    configuration: Vec<Key>,
 }
 
 fn explain_mode(
@@ -138,14 +185,21 @@ fn explain_mode(
     policy: SandboxPolicy,
     call: &CallOptions,
     form: Form,
+    deployment: &Deployment,
 ) -> Result<String, SandboxError> {
     // A plan for a command that is never started states what holds for this very policy.
     let confinement = provider.confine(&["true".into()], &policy, call, &Cancel::new())?;
     let report = &confinement.report;
     if form == Form::Json {
-        return Ok(one_line(&ModeAnswer { mode: policy.mode.into(), report: Some(report) }) + "\n");
+        return Ok(one_line(&ModeAnswer {
+            mode: policy.mode.into(),
+            report: Some(report),
+            configuration: keys(deployment),
+        }) + "\n");
     }
-    Ok(render_mode(report))
+    let mut out = render_mode(report);
+    push_keys(&mut out, deployment);
+    Ok(out)
 }
 
 fn render_mode(report: &EnforcementReport) -> String {
@@ -190,11 +244,14 @@ fn render_mode(report: &EnforcementReport) -> String {
     out
 }
 
-fn render_unconfined(policy: &ExecutionPolicy, form: Form) -> String {
-    match form {
-        Form::Json => one_line(&ModeAnswer { mode: policy.mode, report: None }) + "\n",
-        Form::Text => format!("{}: nothing is confined; the command can do whatever you can do\n", policy.mode),
+fn render_unconfined(policy: &ExecutionPolicy, form: Form, deployment: &Deployment) -> String {
+    if form == Form::Json {
+        let answer = ModeAnswer { mode: policy.mode, report: None, configuration: keys(deployment) };
+        return one_line(&answer) + "\n";
     }
+    let mut out = format!("{}: nothing is confined; the command can do whatever you can do\n", policy.mode);
+    push_keys(&mut out, deployment);
+    out
 }
 
 fn push(out: &mut String, line: &str) {

@@ -1,6 +1,8 @@
 //! `pinfold fs`: file operations under a policy, for people and scripts. Standard output is the answer and nothing else.
 
+use crate::arguments::PolicyOptions;
 use crate::closing::Closing;
+use crate::configuration::Configured;
 use crate::fs_arguments::{Edit, FencePolicy, Fs, Glob, Grep, Read, SearchArguments, TwoPaths, Verb, Write};
 use crate::request::{execution_mode, policy};
 use crate::surroundings::Surroundings;
@@ -10,7 +12,8 @@ use pinfold_fence::search::{Found, LinePattern, SearchOptions};
 use pinfold_fence::tools::render_written;
 use pinfold_fence::{Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Replace, Version, Written};
 use pinfold_policy::quote::{quote_if_needed, readable};
-use pinfold_policy::{FileErrorCode as Code, SandboxError};
+use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode};
+use pinfold_session::SessionError;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -118,9 +121,24 @@ fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
 
 /// Opens the fence that a command's policy with the same words would be.
 fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxError> {
-    let mode = execution_mode(options.mode.as_deref())?;
-    let policy = policy(mode, options.workspace.as_ref(), &options.writable, around)?;
-    let closing = Closing::new(&options.restrictions(), &policy, None, around)?;
+    execution_mode(options.mode.as_deref())?;
+    let words = PolicyOptions {
+        mode: options.mode.clone(),
+        workspace: options.workspace.clone(),
+        writable: options.writable.clone(),
+        restrictions: options.restrictions(),
+        ..PolicyOptions::default()
+    };
+    let configured = Configured::load(&words, SandboxMode::WorkspaceWrite, None, None, around);
+    let configured = configured.map_err(|error| match error {
+        SessionError::Sandbox(error) => error,
+        other => SandboxError::InvalidPolicy { detail: other.to_string() },
+    })?;
+    let words = &configured.options;
+    let mode = execution_mode(words.mode.as_deref())?;
+    let policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
+    configured.refuse_open(&policy)?;
+    let closing = Closing::new(&words.restrictions, &policy, None, around)?;
     Fence::open(&policy, FenceOptions { restrictions: closing.restrictions, ..FenceOptions::default() })
 }
 

@@ -14,6 +14,8 @@
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
 //! | `run`, `confine`, `doctor`, `explain`, `version` | one command each |
 //! | `fs`, `fs_arguments` | operations on files |
+//! | `configuration` | files under the words of the command line |
+//! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
 //! | `report_file` | the file of `run --report` |
 //! | `signals` | signals that end a call |
 //! | `host` | facts about the host |
@@ -22,9 +24,11 @@
 
 #![forbid(unsafe_code)]
 
+mod approve;
 mod arguments;
 mod bounds;
 mod closing;
+mod configuration;
 mod confine;
 mod doctor;
 mod explain;
@@ -37,6 +41,9 @@ mod report_file;
 mod request;
 mod run;
 mod secrets;
+mod session_arguments;
+mod session_run;
+mod sessions;
 mod signals;
 mod socket_names;
 mod surroundings;
@@ -78,6 +85,8 @@ fn act(command: &Command) -> u8 {
             with_provider(arguments.json, |provider, around| explain::explain(arguments, provider, around))
         }
         Command::Fs(arguments) => fs::fs(arguments, &Surroundings::look()),
+        Command::Session(command) => sessions::session(command, &Surroundings::look()),
+        Command::Approve(arguments) => approve::approve(arguments, &Surroundings::look()),
         Command::Version(arguments) => version::version(arguments),
         Command::Manual => u8::from(voice::print(&manual::render_manual()).is_err()),
     }

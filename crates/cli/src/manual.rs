@@ -16,7 +16,7 @@ to run:
     pinfold: hint: what helps: something to run
 
 With `--json` the error is one object, `{code, message, causes?, guarantees?}`. The codes are those of
-`crates/policy/src/error.rs`, and `USAGE` for a command line that cannot be read.
+`crates/policy/src/error.rs` and `crates/session/src/error.rs`, and `USAGE` for a command line that cannot be read.
 ";
 
 /// Renders `docs/cli.md`.

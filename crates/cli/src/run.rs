@@ -2,16 +2,21 @@
 //! is worth a line.
 
 use crate::arguments::Run;
+use crate::configuration::Configured;
 use crate::report_file::ReportFile;
 use crate::request::Request;
+use crate::session_run::Held;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, hint, hurry, one_line, say, say_json};
+use crate::voice::{
+    Form, complain, complain_session, exit_status, hint, hurry, one_line, say, say_json, session_status,
+};
 use pinfold_policy::{
     BoundEvidence, Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence,
-    quote::quote,
+    quote::quote, validate_command,
 };
 use pinfold_providers::{LocalProvider, RunOptions, Stream};
+use pinfold_session::SessionError;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
@@ -26,14 +31,15 @@ const KEPT_BYTES: usize = 64 * 1024;
 pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundings) -> u8 {
     let form = Form::of(arguments.json);
     let begun = Instant::now();
+    let refuse = |error: SessionError| {
+        complain_session(&error, form);
+        session_status(&error)
+    };
     let prepared = match Prepared::new(arguments, around) {
         Ok(prepared) => prepared,
-        Err(error) => {
-            complain(&error, form);
-            return exit_status(&error);
-        }
+        Err(error) => return refuse(error),
     };
-    let Prepared { request, report, run } = prepared;
+    let Prepared { request, configured, mut held, run } = prepared;
     let watch = match Watch::begin() {
         Ok(watch) => watch,
         Err(error) => {
@@ -41,17 +47,33 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
             return 125;
         }
     };
-    let (policy, call) = request.split();
+    let asked = match &mut held {
+        Some(held) => held.ask(arguments, &configured, request, around, &watch.cancel),
+        None => Ok(request),
+    };
+    let ready = asked.and_then(|request| Ok((report_of(arguments, &request)?, request)));
+    let (report, request) = match ready {
+        Ok(ready) => ready,
+        Err(error) => return refuse(error),
+    };
+    let recorded = match held.as_mut().map(|held| held.begin(&arguments.argv, &request)).transpose() {
+        Ok(recorded) => recorded,
+        Err(error) => return refuse(error),
+    };
+    let (policy, mut call) = request.split();
+    call.notes.extend(configured.notes().iter().cloned());
     let mode = policy.mode;
     if mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {mode}"));
     }
     let observed = Observation::of(arguments.json || report.is_some());
-    let mut call = call;
     call.notes.extend(observed.note().map(str::to_owned));
     let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
     let result = provider.run(&arguments.argv, &policy, &call, &run, &watch.cancel);
     watch.ended();
+    if let (Some(held), Some(recorded)) = (&held, &recorded) {
+        held.end(recorded, result.as_ref().map(|result| &result.outcome));
+    }
     let (outcome, status) = match result {
         Ok(result) => {
             let status = u8::try_from(result.outcome.exit_status()).unwrap_or(125);
@@ -69,7 +91,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         hurry();
     }
     let status = watch.exit_status().unwrap_or(status);
-    speak(&outcome, arguments, mode, form);
+    speak(&outcome, arguments, mode, form, held.as_ref().map(Held::id));
     let written = report.is_none_or(|report| {
         let line = match &outcome {
             Ok(outcome) => one_line(outcome),
@@ -83,22 +105,43 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     if written || status != 0 { status } else { 125 }
 }
 
-/// Everything that can be checked before anything is started.
+/// Everything that can be checked before anything is started or anybody is asked.
 struct Prepared {
     request: Request,
-    report: Option<ReportFile>,
+    configured: Configured,
+    held: Option<Held>,
     run: RunOptions,
 }
 
 impl Prepared {
-    fn new(arguments: &Run, around: &Surroundings) -> Result<Self, SandboxError> {
-        let request = Request::new(&arguments.policy, &arguments.argv, around)?;
-        let timeout = arguments.timeout.as_deref().map(crate::request::timeout).transpose()?;
-        let writable = request.policy.writable_roots();
-        let report =
-            arguments.report.as_ref().map(|file| ReportFile::prepare(Path::new(file), &writable)).transpose()?;
-        Ok(Self { request, report, run: RunOptions { timeout, ..RunOptions::default() } })
+    fn new(arguments: &Run, around: &Surroundings) -> Result<Self, SessionError> {
+        // A command that cannot be run, and words that mean nothing, are refused before a file is read.
+        validate_command(&arguments.argv)?;
+        crate::request::execution_mode(arguments.policy.mode.as_deref())?;
+        let (held, configured) = match &arguments.session.session {
+            Some(id) => {
+                let (held, configured) = Held::open(id, arguments, around)?;
+                (Some(held), configured)
+            }
+            None => (None, Configured::load(&arguments.policy, SandboxMode::WorkspaceWrite, None, None, around)?),
+        };
+        let mut request = Request::new(&configured.options, &arguments.argv, around)?;
+        configured.refuse_open(&request.policy)?;
+        if let Some(held) = &held {
+            held.complete(&mut request);
+        }
+        let timeout = arguments.timeout.as_deref().map(crate::request::timeout).transpose()?.or(configured.timeout);
+        // Nobody is asked for a call whose report has no place.
+        report_of(arguments, &request)?;
+        Ok(Self { request, configured, held, run: RunOptions { timeout, ..RunOptions::default() } })
     }
+}
+
+/// The file of the report, which must not lie where the command can write.
+fn report_of(arguments: &Run, request: &Request) -> Result<Option<ReportFile>, SessionError> {
+    let writable = request.policy.writable_roots();
+    let report = arguments.report.as_ref().map(|file| ReportFile::prepare(Path::new(file), &writable));
+    Ok(report.transpose()?)
 }
 
 /// Says whether the command's standard error is read on its way.
@@ -157,14 +200,20 @@ fn lead_to_the_same_place(one: &impl AsFd, other: &impl AsFd) -> bool {
 }
 
 /// Says what is worth saying, and with `--json` the object.
-fn speak(outcome: &Result<Outcome, SandboxError>, arguments: &Run, mode: SandboxMode, form: Form) {
+fn speak(
+    outcome: &Result<Outcome, SandboxError>,
+    arguments: &Run,
+    mode: SandboxMode,
+    form: Form,
+    session: Option<&str>,
+) {
     match outcome {
         Err(error) => complain(error, form),
         Ok(outcome) if form == Form::Json => say_json(outcome),
         Ok(outcome) => {
             // A program that reads the report need not be told a second time.
             let reported = arguments.report.is_some() && !std::io::stderr().is_terminal();
-            for line in remarks(outcome, &arguments.argv, mode, reported) {
+            for line in remarks(outcome, &arguments.argv, mode, reported, session) {
                 say(&line);
             }
         }
@@ -173,7 +222,13 @@ fn speak(outcome: &Result<Outcome, SandboxError>, arguments: &Run, mode: Sandbox
 
 /// Returns what a person needs to know of a call that did not go well: a hint about a refusal is one line, and
 /// none if it is `reported` to a program.
-fn remarks(outcome: &Outcome, argv: &[OsString], mode: SandboxMode, reported: bool) -> Vec<String> {
+fn remarks(
+    outcome: &Outcome,
+    argv: &[OsString],
+    mode: SandboxMode,
+    reported: bool,
+    session: Option<&str>,
+) -> Vec<String> {
     let met = outcome.bounds_met().iter().map(|met| {
         format!(
             "the command met its bound on {} ({})",
@@ -193,7 +248,7 @@ fn remarks(outcome: &Outcome, argv: &[OsString], mode: SandboxMode, reported: bo
             vec![format!("the time limit of {after_ms} ms passed; the command was ended")]
         }
         Ending::Exited { code } if *code != 0 && !reported => {
-            denial_hint(outcome.denials(), mode).into_iter().collect()
+            denial_hint(outcome.denials(), mode, session).into_iter().collect()
         }
         _ => Vec::new(),
     });
@@ -213,7 +268,7 @@ fn next_step(code: ErrorCode, argv: &[OsString]) -> String {
 ///
 /// SECURITY: the line may come from the command, which would like to have something allowed. So it is quoted,
 /// and no path of it becomes part of a suggestion.
-fn denial_hint(denials: &[Denial], mode: SandboxMode) -> Option<String> {
+fn denial_hint(denials: &[Denial], mode: SandboxMode, session: Option<&str>) -> Option<String> {
     let denial = denials.first()?;
     let what = denial.operation.as_deref().unwrap_or("write");
     let evidence = match denial.evidence {
@@ -227,6 +282,10 @@ fn denial_hint(denials: &[Denial], mode: SandboxMode) -> Option<String> {
     };
     let allow = match mode {
         _ if denial.rule.is_some() => "to leave names as writable as their directory: --protect none",
+        SandboxMode::ReadOnly if session.is_some() => {
+            "to ask for more: --escalate workspace-write or --ask-write DIR, with --justification TEXT"
+        }
+        _ if session.is_some() => "to ask for a directory: --ask-write DIR --justification TEXT",
         SandboxMode::ReadOnly => "to allow the workspace: --mode workspace-write",
         _ => "to allow a directory: --writable DIR",
     };
@@ -255,7 +314,7 @@ mod tests {
     fn a_denial_has_one_line_and_quotes_the_command_s_words() {
         let outcome = failed(vec![Denial::inferred("touch: '/etc/x': Read-only file system\u{1b}[2J")]);
         assert_eq!(
-            remarks(&outcome, &[], SandboxMode::WorkspaceWrite, false),
+            remarks(&outcome, &[], SandboxMode::WorkspaceWrite, false, None),
             ["write refused under workspace-write (inferred from its message): \
               \"touch: '/etc/x': Read-only file system\\x1b[2J\"; to allow a directory: --writable DIR"]
         );
@@ -264,13 +323,13 @@ mod tests {
     #[test]
     fn success_and_ordinary_failure_are_silent() {
         let done = Outcome::new(Ending::Exited { code: 0 }, vec![], StatusEvidence::Channel, None, 1);
-        assert!(remarks(&done, &[], SandboxMode::ReadOnly, false).is_empty());
-        assert!(remarks(&failed(vec![]), &[], SandboxMode::ReadOnly, false).is_empty());
+        assert!(remarks(&done, &[], SandboxMode::ReadOnly, false, None).is_empty());
+        assert!(remarks(&failed(vec![]), &[], SandboxMode::ReadOnly, false, None).is_empty());
     }
 
     #[test]
     fn a_program_that_reads_the_report_is_not_told_twice() {
         let outcome = failed(vec![Denial::inferred("x: Permission denied")]);
-        assert!(remarks(&outcome, &[], SandboxMode::ReadOnly, true).is_empty());
+        assert!(remarks(&outcome, &[], SandboxMode::ReadOnly, true, None).is_empty());
     }
 }

@@ -61,7 +61,7 @@ fn hint(kind: ErrorKind, words: &[OsString]) -> String {
         Some(name @ ("run" | "confine")) if kind == ErrorKind::UnknownArgument => {
             format!("options come first, the command after two dashes: pinfold {name} -- COMMAND ARGUMENT...")
         }
-        Some(name @ ("run" | "confine" | "doctor" | "explain" | "fs" | "version")) => {
+        Some(name @ ("run" | "confine" | "doctor" | "explain" | "fs" | "version" | "session" | "approve")) => {
             format!("see the options: pinfold {name} --help")
         }
         _ => "see the commands: pinfold --help".to_owned(),

@@ -3,6 +3,7 @@
 
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ErrorCode, Guarantee, RootProblem, RootRole, SandboxError};
+use pinfold_session::SessionError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -110,6 +111,68 @@ pub(crate) fn complain(error: &SandboxError, form: Form) {
     say(&format!("hint: {}", hint(error)));
 }
 
+/// An error's wire form that is no sandbox's: `{code, message}`.
+#[derive(Serialize)]
+struct Body {
+    code: &'static str,
+    message: String,
+}
+
+/// Says an error of a session, and what to do about it.
+pub(crate) fn complain_session(error: &SessionError, form: Form) {
+    if let SessionError::Sandbox(error) = error {
+        return complain(error, form);
+    }
+    if form == Form::Json {
+        return say_json(&Body { code: error.code(), message: error.to_string() });
+    }
+    say(&format!("error[{}]: {error}", error.code()));
+    say(&format!("hint: {}", session_hint(error)));
+}
+
+/// Returns the exit status of an error of a session, before anything was started.
+pub(crate) fn session_status(error: &SessionError) -> u8 {
+    match error {
+        SessionError::Sandbox(error) => exit_status(error),
+        SessionError::ConfigInvalid { .. }
+        | SessionError::ConfigWidens { .. }
+        | SessionError::Unknown { .. }
+        | SessionError::Refused { .. }
+        | SessionError::PresetUnknown { .. }
+        | SessionError::GrantUnusable { .. } => 2,
+        _ => 125,
+    }
+}
+
+fn session_hint(error: &SessionError) -> String {
+    match error {
+        SessionError::ConfigInvalid { at, .. } | SessionError::ConfigWidens { at, .. } => {
+            format!(
+                "mend the file, or take it out of the way; what holds without it: {}",
+                match at.origin.only_tightens() {
+                    true => "pinfold explain --workspace DIR",
+                    false => "PINFOLD_CONFIG=FILE pinfold explain",
+                }
+            )
+        }
+        SessionError::Escalation(_) => "nothing ran; what holds now: pinfold session show ID".to_owned(),
+        SessionError::Unknown { .. } => "see the sessions: pinfold session list".to_owned(),
+        SessionError::PresetUnknown { .. } => "see the presets: pinfold session preset ID".to_owned(),
+        SessionError::Damaged { .. } | SessionError::Newer { .. } | SessionError::Ended { .. } => {
+            "nothing ran; begin another session: pinfold session new".to_owned()
+        }
+        SessionError::StateUnavailable { .. } => {
+            "name another place that is yours alone: XDG_STATE_HOME=DIR pinfold session list".to_owned()
+        }
+        SessionError::Unwritable { .. } => "nothing has changed; look at the disk: df -h".to_owned(),
+        SessionError::Busy { .. } => "nothing has changed; try again".to_owned(),
+        SessionError::Refused { .. } | SessionError::GrantUnusable { .. } => {
+            "nothing has changed; what holds now: pinfold session show ID".to_owned()
+        }
+        SessionError::Sandbox(error) => hint(error),
+    }
+}
+
 /// Returns the exit status of an error that came before anything was started.
 ///
 /// 2 for what the caller can mend by other arguments, the launcher's numbers for the rest.
@@ -213,7 +276,7 @@ pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
 }
 
 /// Prints an answer, or says why there is none; returns the exit status.
-pub(crate) fn print_or_complain(answer: Result<String, SandboxError>, form: Form) -> u8 {
+pub(crate) fn print_or_complain<E: Into<SessionError>>(answer: Result<String, E>, form: Form) -> u8 {
     match answer.map(|text| print(&text)) {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
@@ -221,8 +284,9 @@ pub(crate) fn print_or_complain(answer: Result<String, SandboxError>, form: Form
             125
         }
         Err(error) => {
-            complain(&error, form);
-            exit_status(&error)
+            let error = error.into();
+            complain_session(&error, form);
+            session_status(&error)
         }
     }
 }

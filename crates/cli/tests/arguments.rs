@@ -191,19 +191,23 @@ fn a_default_workspace_is_refused_where_it_would_surprise() {
 }
 
 #[test]
-fn home_is_a_workspace_when_it_is_named_but_the_system_is_not() {
+fn home_is_a_workspace_when_it_is_named_and_decides_nothing_but_the_system_is_not() {
     let scene = Scene::new();
     let home = scene.path("home");
-    let answer = Answer::of(scene.pinfold().current_dir(&home).args([
-        "run",
-        "--workspace",
-        ".",
-        "--",
-        "sh",
-        "-c",
-        "echo x > f && cat f",
-    ]));
-    answer.assert_silent_success("x\n");
+    let script = ["run", "--workspace", ".", "--", "sh", "-c", "echo x > f && cat f"];
+    let run = |changes: &[(&str, &str)]| {
+        let mut command = scene.pinfold();
+        command.current_dir(&home).args(script);
+        command.envs(changes.iter().map(|(name, place)| (name, scene.folder(place))));
+        Answer::of(&mut command)
+    };
+    // W09: a command that can write the configuration, or the sessions, decides what the next one may do.
+    for changes in [&[][..], &[("XDG_CONFIG_HOME", "conf")], &[("XDG_STATE_HOME", "state")]] {
+        let answer = run(changes);
+        assert_eq!(answer.status, Some(2), "{answer:?}");
+        assert!(answer.err.contains("which decides what is allowed") && !home.join("f").exists(), "{answer:?}");
+    }
+    run(&[("XDG_CONFIG_HOME", "conf"), ("XDG_STATE_HOME", "state")]).assert_silent_success("x\n");
     for place in ["/", "/etc", scene::program().parent().unwrap().to_str().unwrap()] {
         let answer = scene.run(["run", "--workspace", place, "--", "true"]);
         assert_eq!((answer.status, answer.out.as_str()), (Some(2), ""), "{place}: {answer:?}");

@@ -21,6 +21,7 @@ pub(crate) fn built_in() -> Vec<PresetDefinition> {
         writable: Vec::new(),
         network: None,
         denied_reads: Vec::new(),
+        protect: Vec::new(),
         variables: None,
     };
     vec![
@@ -52,7 +53,11 @@ pub fn current<'a>(deployment: &'a Deployment, selected: Option<&str>, knobs: Kn
     let still = rows().find(|row| Some(row.name.as_str()) == selected).filter(|row| knobs.fit(row));
     // A row that opens or closes more than the two knobs cannot be told from them alone; it must have been selected.
     let plain = |row: &&PresetDefinition| {
-        row.writable.is_empty() && row.network.is_none() && row.denied_reads.is_empty() && row.variables.is_none()
+        row.writable.is_empty()
+            && row.network.is_none()
+            && row.denied_reads.is_empty()
+            && row.protect.is_empty()
+            && row.variables.is_none()
     };
     still.or_else(|| rows().filter(plain).find(|row| knobs.fit(row))).map_or(CUSTOM, |row| row.name.as_str())
 }

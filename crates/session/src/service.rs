@@ -177,6 +177,7 @@ impl PolicyService {
         if let Some(row) = row {
             restrictions.network = restrictions.network.max(row.network.unwrap_or(Network::Open));
             restrictions.denied_reads.extend(row.denied_reads.iter().cloned());
+            crate::config::protect(&mut restrictions, row.protect.iter().map(String::as_str));
             restrictions.variables = restrictions.variables.max(row.variables.unwrap_or(Variables::Inherit));
         }
         Ok(Resolved { policy, restrictions, approved })

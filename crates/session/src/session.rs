@@ -11,7 +11,7 @@ use crate::log::event::{
 use crate::log::state::State;
 use crate::service::Resolved;
 use pinfold_policy::escalation::{ApprovalOutcome, ApprovalPolicy};
-use pinfold_policy::{Outcome, SandboxError, SandboxMode, SessionId};
+use pinfold_policy::{DenialEvidence, Outcome, SandboxError, SandboxMode, SessionId};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -254,6 +254,27 @@ impl Session {
             error,
         };
         self.log().transact(|_, _| Ok((vec![Event::Finished(finished)], ())))
+    }
+
+    /// Lists the paths that were refused to the last call with this argv, as far as the kernel or our broker told of them.
+    /// What was read from a command's own text is not among them: nobody shall be asked for what a command made up.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading the log.
+    pub fn denied_before(&self, argv: &[OsString]) -> Result<Vec<PathBuf>, SessionError> {
+        let words = crate::digest::of_argv(argv);
+        let (mut calls, mut denied) = (std::collections::BTreeSet::new(), Vec::new());
+        self.log().read_again(|record| match &record.event {
+            Event::Began(began) if began.argv == words => drop(calls.insert(began.id.clone())),
+            Event::Finished(finished) if calls.contains(&finished.id) => {
+                let denials = finished.outcome.iter().flat_map(|outcome| outcome.denials());
+                let hard = denials.filter(|denial| denial.evidence != DenialEvidence::Inferred);
+                denied = hard.filter_map(|denial| denial.path.clone()).filter(|path| path.is_absolute()).collect();
+            }
+            _ => {}
+        })?;
+        Ok(denied)
     }
 
     /// Ends the session: no call begins after it.

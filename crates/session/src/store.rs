@@ -228,6 +228,17 @@ impl Store {
     }
 }
 
+/// Returns the physical spelling of a path as far as it exists, and the rest behind it.
+pub fn physical(path: &Path) -> PathBuf {
+    for above in path.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            let rest = path.strip_prefix(above).unwrap_or(Path::new(""));
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    path.to_owned()
+}
+
 fn make_private(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

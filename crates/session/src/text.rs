@@ -46,12 +46,14 @@ pub fn render_policy(resolved: Option<&Resolved>) -> String {
         Network::Private => "There is no network but a loopback device of the command's own.",
         Network::Off => "There is no network.",
     });
-    match restrictions.denied_reads.as_slice() {
-        [] => say("Reading is not restricted."),
-        paths => {
-            let paths: Vec<_> = paths.iter().map(|path| json(path)).collect();
-            say(&format!("Cannot be read: {}. Other reading is not restricted.", paths.join(", ")));
-        }
+    let denied = restrictions.denied_reads.iter().chain(&restrictions.denied_read_patterns);
+    let denied: Vec<_> = denied.map(|path| json(path)).collect();
+    match denied.is_empty() {
+        true => say("Reading is not restricted."),
+        false => say(&format!(
+            "Cannot be read, as far as the host can close it: {}. Other reading is not restricted.",
+            denied.join(", ")
+        )),
     }
     if restrictions.sockets == Sockets::Closed {
         say("Unix sockets of processes outside cannot be reached, as far as the host can close them.");

@@ -31,6 +31,7 @@ struct Document {
     sockets: Option<Spanned<Sockets>>,
     allow_sockets: Option<Vec<Spanned<String>>>,
     deny_read: Vec<Spanned<String>>,
+    protect: Vec<Spanned<String>>,
     allow_read: Option<Vec<Spanned<String>>>,
     deny_secrets: Option<Spanned<bool>>,
     env: Option<Spanned<Variables>>,
@@ -108,6 +109,8 @@ struct Preset {
     network: Option<Network>,
     #[serde(default)]
     deny_read: Vec<String>,
+    #[serde(default)]
+    protect: Vec<String>,
     env: Option<Variables>,
 }
 
@@ -135,6 +138,7 @@ pub(super) fn parse(origin: Origin, text: &str, base: &Base<'_>) -> Result<Layer
         sockets: document.sockets.map(|it| reader.stated(it)),
         allowed_sockets: document.allow_sockets.map(|it| reader.paths(it)).transpose()?,
         denied_reads: document.deny_read.into_iter().map(|it| reader.pattern(it)).collect::<Result<_, _>>()?,
+        protect: document.protect.into_iter().map(|it| reader.protected(it)).collect::<Result<_, _>>()?,
         allowed_reads: document.allow_read.map(|it| reader.paths(it)).transpose()?,
         deny_secrets: document.deny_secrets.map(|it| reader.stated(it)),
         variables: document.env.map(|it| reader.stated(it)),
@@ -205,15 +209,31 @@ impl Reader<'_> {
 
     /// A path or a pattern that is not to be read, as an absolute pattern.
     fn pattern(&self, it: Spanned<String>) -> Result<Stated<PathBuf>, SessionError> {
-        let refuse = |detail: String| self.refuse(Some(it.span()), detail);
-        let text = it.get_ref();
+        let value = self.absolute_pattern(it.get_ref()).map_err(|detail| self.refuse(Some(it.span()), detail))?;
+        Ok(Stated { value, line: self.line(&it.span()) })
+    }
+
+    fn absolute_pattern(&self, text: &str) -> Result<PathBuf, String> {
         let base = self.base.directory;
         if base.is_none() && !Path::new(text).is_absolute() && !text.starts_with("~/") {
-            return Err(refuse(format!("{} is not an absolute path and does not begin with ~/", quote(text))));
+            return Err(format!("{} is not an absolute path and does not begin with ~/", quote(text)));
         }
         let pattern = PathPattern::parse(text.as_ref(), base.unwrap_or(Path::new("/")), self.base.home);
-        let value = pattern.map_err(|error| refuse(error.to_string()))?.absolute();
+        pattern.map(|pattern| pattern.absolute()).map_err(|error| error.to_string())
+    }
+
+    /// A name that stays as it is: a word, or a pattern.
+    fn protected(&self, it: Spanned<String>) -> Result<Stated<String>, SessionError> {
+        let value = self.protected_word(it.get_ref()).map_err(|detail| self.refuse(Some(it.span()), detail))?;
         Ok(Stated { value, line: self.line(&it.span()) })
+    }
+
+    fn protected_word(&self, text: &str) -> Result<String, String> {
+        if text == "default" {
+            return Ok(text.to_owned());
+        }
+        let absolute = self.absolute_pattern(text)?;
+        absolute.into_os_string().into_string().map_err(|path| format!("{} is not UTF-8", quote(path)))
     }
 
     fn limits(&self, it: Spanned<Bounds>) -> Result<Limits, SessionError> {
@@ -300,6 +320,11 @@ impl Reader<'_> {
             writable: paths(row.writable)?,
             network: row.network,
             denied_reads: paths(row.deny_read)?,
+            protect: row
+                .protect
+                .iter()
+                .map(|word| self.protected_word(word).map_err(&refuse))
+                .collect::<Result<_, _>>()?,
             variables: row.env,
             name: name.clone(),
         };

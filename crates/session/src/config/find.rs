@@ -79,13 +79,14 @@ impl Places {
         Ok(deployment)
     }
 
-    /// Returns the physical path of the user's file, if there is one: no command may write it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Places::load`].
-    pub fn user_path(&self) -> Result<Option<PathBuf>, SessionError> {
-        Ok(self.user_file()?.map(|file| file.path))
+    /// Lists what must not be writable for a command, whether it exists or not: whoever can put a file there decides about
+    /// the next call.
+    pub fn own(&self) -> Vec<PathBuf> {
+        let mut own: Vec<PathBuf> = self.config_home.iter().map(|base| base.join("pinfold")).collect();
+        // A file may be reached through a link: the name and what it leads to both count (B131).
+        let usual = self.config_home.iter().map(|base| base.join("pinfold/config.toml"));
+        own.extend(usual.filter(|path| path.exists()).chain(self.named.clone()));
+        own
     }
 
     fn project(&self, origin: Origin, text: &str, workspace: &Path) -> Result<Layer, SessionError> {

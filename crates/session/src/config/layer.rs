@@ -133,6 +133,8 @@ pub struct PresetDefinition {
     pub network: Option<Network>,
     /// Paths it closes for reading.
     pub denied_reads: Vec<PathBuf>,
+    /// Names that it keeps as they are: `default`, or absolute patterns.
+    pub protect: Vec<String>,
     /// The environment it leaves, if it closes more than the configuration.
     pub variables: Option<Variables>,
 }
@@ -156,6 +158,8 @@ pub struct Layer {
     pub allowed_sockets: Option<Vec<Stated<PathBuf>>>,
     /// Paths and patterns that cannot be read, as absolute patterns.
     pub denied_reads: Vec<Stated<PathBuf>>,
+    /// Names in writable directories that stay as they are: `default`, or absolute patterns.
+    pub protect: Vec<Stated<String>>,
     /// Secrets of the list that stay readable.
     pub allowed_reads: Option<Vec<Stated<PathBuf>>>,
     /// Whether the listed secrets in the home directory cannot be read.
@@ -198,6 +202,7 @@ impl Layer {
             sockets: None,
             allowed_sockets: None,
             denied_reads: Vec::new(),
+            protect: Vec::new(),
             allowed_reads: None,
             deny_secrets: None,
             variables: None,

@@ -7,7 +7,7 @@
 //! | `sockets` | `closed`, then unsaid, then `open` |
 //! | `env` | `scrub`, then `inherit` |
 //! | `writable`, `allow-sockets`, `allow-read`, `keep-env`, `approval.allow` | fewer of those that are listed before |
-//! | `deny-read`, `require` | more: every layer adds |
+//! | `deny-read`, `protect`, `require` | more: every layer adds |
 //! | `deny-secrets` | `true`, then unsaid, then `false` |
 //! | `timeout`, `approval.timeout`, `limits` | shorter, smaller; none is the largest |
 //! | `approval.policy` | `never`; of the other two neither is tighter than the other |
@@ -60,6 +60,8 @@ pub struct Deployment {
     pub allowed_sockets: Vec<Decided<PathBuf>>,
     /// Paths that cannot be read.
     pub denied_reads: Vec<Decided<PathBuf>>,
+    /// Names in writable directories that stay as they are: `default`, or absolute patterns.
+    pub protect: Vec<Decided<String>>,
     /// Secrets of the list that stay readable.
     pub allowed_reads: Vec<Decided<PathBuf>>,
     /// Whether the listed secrets in the home directory cannot be read; unsaid, whoever makes the call decides.
@@ -107,6 +109,7 @@ impl Deployment {
             sockets: Decided::built_in(None),
             allowed_sockets: Vec::new(),
             denied_reads: Vec::new(),
+            protect: Vec::new(),
             allowed_reads: Vec::new(),
             deny_secrets: Decided::built_in(None),
             limits: Limits::default(),
@@ -149,6 +152,7 @@ impl Deployment {
         by.opening("keep-env", &mut self.kept_variables, &layer.kept_variables)?;
         by.opening("approval.allow", &mut self.rules, &layer.rules)?;
         by.closing(&mut self.denied_reads, &layer.denied_reads);
+        by.closing(&mut self.protect, &layer.protect);
         by.closing(&mut self.require, &layer.require);
         by.limit("timeout", &mut self.timeout, layer.timeout.clone())?;
         let mut answer = Some(self.approval_timeout);
@@ -188,6 +192,7 @@ impl Deployment {
                 _ => restrictions.denied_reads.push(pattern.literal_prefix().to_owned()),
             }
         }
+        protect(&mut restrictions, self.protect.iter().map(|it| it.value.as_str()));
         if self.deny_secrets.value == Some(true) {
             let home = home.ok_or_else(|| SandboxError::InvalidPolicy {
                 detail: "deny-secrets needs a home directory, and none is known".to_owned(),
@@ -211,6 +216,7 @@ impl Deployment {
         push("sockets", (sockets, self.sockets.by.clone()));
         self.allowed_sockets.iter().for_each(|it| push("allow-sockets", path(it)));
         self.denied_reads.iter().for_each(|it| push("deny-read", path(it)));
+        self.protect.iter().for_each(|it| push("protect", (quote_if_needed(&it.value), it.by.clone())));
         self.allowed_reads.iter().for_each(|it| push("allow-read", path(it)));
         let secrets = self.deny_secrets.value.map_or("unsaid".to_owned(), |deny| deny.to_string());
         push("deny-secrets", (secrets, self.deny_secrets.by.clone()));
@@ -225,6 +231,16 @@ impl Deployment {
             push("approval.allow", (quote_if_needed(rule.value.command.join(" ")), rule.by.clone()));
         }
         lines
+    }
+}
+
+/// Adds names that stay as they are.
+pub(crate) fn protect<'a>(restrictions: &mut Restrictions, words: impl Iterator<Item = &'a str>) {
+    for word in words {
+        match word {
+            "default" => restrictions.protect.default_names = true,
+            pattern => restrictions.protect.patterns.push(pattern.into()),
+        }
     }
 }
 
@@ -279,7 +295,7 @@ impl Over<'_> {
         }
     }
 
-    fn scalar<T: std::fmt::Debug>(
+    fn scalar<T: Shown>(
         &mut self,
         key: &'static str,
         current: &mut Decided<T>,
@@ -289,7 +305,7 @@ impl Over<'_> {
         let Some(stated) = stated else { return Ok(()) };
         match tightness(&stated.value).cmp(&tightness(&current.value)) {
             std::cmp::Ordering::Less if self.tightens() => {
-                return Err(self.widens(key, stated.line, format!("{} holds {:?}", current.by, current.value)));
+                return Err(self.widens(key, stated.line, format!("{} holds {}", current.by, current.value.shown())));
             }
             std::cmp::Ordering::Less => self.note(key, &current.by),
             // Who first decided something is who decided it.
@@ -439,6 +455,30 @@ impl Over<'_> {
 /// A value as a message shows it.
 trait Shown {
     fn shown(&self) -> String;
+}
+
+macro_rules! shown_as_words {
+    ($($name:ty),+) => {
+        $(impl Shown for $name {
+            fn shown(&self) -> String {
+                self.to_string()
+            }
+        })+
+    };
+}
+
+shown_as_words!(SandboxMode, Network, Variables);
+
+impl Shown for Option<Sockets> {
+    fn shown(&self) -> String {
+        self.map_or("nothing".to_owned(), |it| it.to_string())
+    }
+}
+
+impl Shown for Option<bool> {
+    fn shown(&self) -> String {
+        self.map_or("nothing".to_owned(), |it| it.to_string())
+    }
 }
 
 impl Shown for PathBuf {

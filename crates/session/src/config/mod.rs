@@ -21,4 +21,5 @@ mod merge;
 pub(crate) use find::project_text;
 pub use find::{PROJECT_FILE, Places};
 pub use layer::{AllowRule, Layer, Origin, PresetDefinition, RuleScope, Source, Stated};
+pub(crate) use merge::protect;
 pub use merge::{Decided, Deployment};

@@ -181,6 +181,11 @@ macro_rules! events {
                 }
             }
 
+            /// Returns what the event says, as JSON.
+            pub fn value(&self) -> serde_json::Value {
+                self.data().ok().and_then(|data| serde_json::from_str(data.get()).ok()).unwrap_or_default()
+            }
+
             pub(crate) fn data(&self) -> serde_json::Result<Box<RawValue>> {
                 match self {
                     $( Self::$variant(data) => serde_json::value::to_raw_value(data), )+

@@ -143,10 +143,15 @@ impl Log {
         Ok(std::mem::take(&mut log.state))
     }
 
+    /// Reads every event from the first, in order.
+    pub(crate) fn read_again(&mut self, each: impl FnMut(&Record)) -> Result<State, SessionError> {
+        Self::read_all(self.path.parent().unwrap_or(&self.path), each)
+    }
+
     /// Returns the answer that was given to a question: what the log says, whoever wrote it.
     pub(crate) fn answer_of(&mut self, ask: &str) -> Result<ApprovalOutcome, SessionError> {
         let mut found = None;
-        Self::read_all(self.path.parent().unwrap_or(&self.path), |record| match &record.event {
+        self.read_again(|record| match &record.event {
             Event::Answered(answered) if answered.id == ask => found = Some(answered.outcome),
             _ => {}
         })?;
