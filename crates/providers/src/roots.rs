@@ -11,7 +11,7 @@
 
 use pinfold_policy::root_rules::is_system_directory;
 use pinfold_policy::{ConfinedMode, RootProblem, RootRole, SandboxError, SandboxPolicy};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -95,12 +95,32 @@ impl Roots {
 }
 
 fn pin(role: RootRole, given: &Path) -> Result<PinnedRoot, SandboxError> {
+    if role == RootRole::Additional
+        && let Some(root) = pin_without_links(given)
+    {
+        return Ok(root);
+    }
     let refuse = |problem| SandboxError::InvalidRoot { role, path: given.to_owned(), problem };
     let path = std::fs::canonicalize(given).map_err(|error| refuse(problem_of(&error)))?;
     if role == RootRole::Additional && path != without_dots(given) {
         return Err(refuse(RootProblem::Symlink));
     }
     pin_physical(&path).map_err(refuse)
+}
+
+/// Pins what is physical already, with one lookup: there may be thousands of roots, and finding the physical path
+/// costs a call for each component. What fails here is looked at again, component by component, for the reason.
+///
+/// SINCE(Linux 5.6): openat2(2) with RESOLVE_NO_SYMLINKS; before it, every root goes the long way.
+fn pin_without_links(given: &Path) -> Option<PinnedRoot> {
+    // `..` is physical too where no link is, but then it is not the path that is granted.
+    if !given.is_absolute() || given.components().any(|component| component == Component::ParentDir) {
+        return None;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat2(CWD, given, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    let stat = rustix::fs::fstat(fd).ok()?;
+    Some(PinnedRoot { path: without_dots(given), device: stat.st_dev, inode: stat.st_ino })
 }
 
 /// Returns the first root that is not what it was.
