@@ -62,6 +62,20 @@ pub(crate) enum Command {
     /// terminal, so job control does not reach it.
     #[command(verbatim_doc_comment, override_usage = "pinfold run [OPTIONS] -- ARGV...", after_long_help = format!("{EXIT_STATUS}\n\nExample:\n  pinfold run --mode read-only -- ls -l"))]
     Run(Run),
+    /// Run a shell command as an agent does, and print what a model reads
+    ///
+    /// COMMAND is one string for `bash -c`. It reads nothing, unless --stdin is given; its output
+    /// is collected and printed on standard output at its end, followed by lines that say
+    /// what is to be said: a refusal, a passed time limit, a signal, an exit status other than 0.
+    /// Of a long stream the end is printed. With --json all of it is one line of JSON on
+    /// standard output, in which the command's words cannot be taken for facts.
+    ///
+    /// The environment says NO_COLOR=1, TERM=dumb, PAGER=cat, GIT_PAGER=cat and PINFOLD_SHELL=1, and
+    /// unlike `run` it is without variables that hold credentials, unless --env inherit is
+    /// given. The time limit is 120 s if none is given, and never more than 600 s. Interrupt,
+    /// terminate and hang-up end the command and everything it started.
+    #[command(verbatim_doc_comment, override_usage = "pinfold exec [OPTIONS] -- COMMAND", after_long_help = format!("{EXIT_STATUS}\n\nExample:\n  pinfold exec --mode read-only -- 'ls | wc -l'"))]
+    Exec(Box<Exec>),
     /// Print the argv that runs a command confined
     ///
     /// Prints one line of JSON on standard output: {argv, enforcement, denialSignatures,
@@ -367,6 +381,47 @@ pub(crate) struct Run {
     #[arg(last = true, value_name = "ARGV")]
     pub(crate) argv: Vec<OsString>,
 }
+
+/// Arguments of `pinfold exec`.
+#[derive(Debug, Args)]
+// The same option under the name that agents use; where it counts from differs.
+#[command(mut_arg("cwd", |arg| arg.long("workdir").help("Working directory of the command [default: the workspace]").long_help(WORKDIR)))]
+#[command(mut_arg("env", |arg| arg.help("Environment of the command [default: scrub]").long_help(ENVIRONMENT)))]
+pub(crate) struct Exec {
+    /// What the command may touch.
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
+    /// End the command after so many milliseconds [default: 120000]
+    ///
+    /// More than 600000 counts as 600000.
+    #[arg(verbatim_doc_comment, long, value_name = "NUMBER")]
+    pub(crate) timeout_ms: Option<f64>,
+    /// Keep so many bytes of the end of each stream [default: 64000]
+    #[arg(long, hide_short_help = true, value_name = "NUMBER")]
+    pub(crate) max_output_bytes: Option<f64>,
+    /// Hand all of our standard input to the command
+    #[arg(long, hide_short_help = true)]
+    pub(crate) stdin: bool,
+    /// Print the result or error as one line of JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The text for the shell
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+const WORKDIR: &str = "\
+Working directory of the command [default: the workspace]
+
+A relative one counts from the workspace. Opens nothing for writing: only --workspace and
+--writable do.";
+
+const ENVIRONMENT: &str = "\
+Environment of the command [default: scrub]
+
+scrub: without variables that are named like credentials (GH_TOKEN, AWS_SECRET_ACCESS_KEY,
+SSH_AUTH_SOCK and so on) or whose value looks like one; the result names what was removed.
+inherit: the caller's.";
 
 /// Arguments of `pinfold confine`.
 #[derive(Debug, Args)]

@@ -12,7 +12,7 @@
 //! | `surroundings` | where we stand, and what is no fit default workspace |
 //! | `request` | words checked and made into a policy |
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
-//! | `run`, `confine`, `doctor`, `explain`, `version` | one command each |
+//! | `run`, `exec`, `confine`, `doctor`, `explain`, `version` | one command each |
 //! | `fs`, `fs_arguments` | operations on files |
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
@@ -31,6 +31,7 @@ mod closing;
 mod configuration;
 mod confine;
 mod doctor;
+mod exec;
 mod explain;
 mod fs;
 mod fs_arguments;
@@ -72,6 +73,12 @@ fn act(command: &Command) -> u8 {
         Command::Run(arguments) => {
             orphans::adopt();
             let status = with_provider(arguments.json, |provider, around| run::run(arguments, provider, around));
+            orphans::reap();
+            status
+        }
+        Command::Exec(arguments) => {
+            orphans::adopt();
+            let status = exec::exec(arguments, &Surroundings::look());
             orphans::reap();
             status
         }
