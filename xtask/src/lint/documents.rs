@@ -119,7 +119,7 @@ fn headings(text: &str) -> BTreeSet<String> {
 }
 
 /// Documents whose tables name tests, in a column with this title.
-const WITH_TESTS: [&str; 2] = ["docs/past-escapes.md", "SECURITY.md"];
+const WITH_TESTS: [&str; 3] = ["docs/past-escapes.md", "SECURITY.md", "docs/executor.md"];
 const COLUMN: &str = "Test";
 
 /// Everything that a document may call a test: functions, rows of the effects table, and names that the conformance tests

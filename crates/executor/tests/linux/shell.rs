@@ -89,10 +89,10 @@ fn a_time_limit_resets_the_shell_and_says_so() {
         let marker = marker();
         let mode = world.executor.sandbox_mode();
         let text = format!("echo partial; echo err >&2; sleep {marker}");
-        let late = world.shell_under(&text, Some(400.0), mode);
+        let late = world.shell_under(&text, Some(2000.0), mode);
         assert!(late.finished.timed_out());
         let rendered = late.render(None);
-        assert!(rendered.starts_with("partial\n[stderr]\nerr\n[timed out after 400ms]\n"), "{rendered}");
+        assert!(rendered.starts_with("partial\n[stderr]\nerr\n[timed out after 2000ms]\n"), "{rendered}");
         assert!(rendered.ends_with(RESET_NOTICE) && !rendered.contains("OOM"), "{rendered}");
         assert_eq!(sleepers(&marker), 0, "{}", world.backend);
         let fresh = world.shell("echo ${kept-none} $PWD");
