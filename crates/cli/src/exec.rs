@@ -1,18 +1,49 @@
 //! `pinfold exec`: one shell command as an agent runs it, and the text that a model reads.
 
 use crate::arguments::Exec;
+use crate::configuration::Configured;
 use crate::request::Request;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, hurry, one_line, print, say};
+use crate::voice::{Body, Form, complain_session, hurry, one_line, print, say, session_status};
 use pinfold_executor::render::render_finished;
 use pinfold_executor::{Executor, ExecutorConfig, ExecutorError, Finished, ManagedVariables};
 use pinfold_policy::{SandboxError, SandboxMode};
 use pinfold_providers::{LocalProvider, ProviderConfig};
+use pinfold_session::SessionError;
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Why there is no result.
+enum Refusal {
+    /// A word of the request.
+    Executor(ExecutorError),
+    /// The configuration, or the sandbox.
+    Session(SessionError),
+}
+
+impl From<ExecutorError> for Refusal {
+    fn from(error: ExecutorError) -> Self {
+        match error {
+            ExecutorError::Sandbox(error) => Self::Session(error.into()),
+            other => Self::Executor(other),
+        }
+    }
+}
+
+impl From<SandboxError> for Refusal {
+    fn from(error: SandboxError) -> Self {
+        Self::Session(error.into())
+    }
+}
+
+impl From<SessionError> for Refusal {
+    fn from(error: SessionError) -> Self {
+        Self::Session(error)
+    }
+}
 
 /// Runs a command, prints its result and returns the exit status.
 pub(crate) fn exec(arguments: &Exec, around: &Surroundings) -> u8 {
@@ -49,14 +80,18 @@ pub(crate) fn exec(arguments: &Exec, around: &Surroundings) -> u8 {
     received.unwrap_or(status)
 }
 
-fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finished, ExecutorError> {
+fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finished, Refusal> {
     let command = the_command(&arguments.command)?;
     let mut options = arguments.policy.clone();
     let workdir = options.cwd.take().map(PathBuf::from);
+    crate::request::execution_mode(options.mode.as_deref())?;
+    let mut configured = Configured::load(&options, SandboxMode::WorkspaceWrite, None, None, around)?;
     // A model reads what its commands print; `--env inherit` says otherwise.
-    options.restrictions.env.get_or_insert_with(|| "scrub".to_owned());
-    let request = Request::new(&options, &["bash".into(), "-c".into(), command.clone()], around)?;
-    let (policy, call) = request.split();
+    configured.options.restrictions.env.get_or_insert_with(|| "scrub".to_owned());
+    let request = Request::new(&configured.options, &["bash".into(), "-c".into(), command.clone()], around)?;
+    configured.refuse_open(&request.policy)?;
+    let (policy, mut call) = request.split();
+    call.notes.extend(configured.notes().iter().cloned());
     if policy.mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {}", policy.mode));
     }
@@ -69,7 +104,8 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
     let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
     let executor = Executor::new(Arc::new(provider), config, ManagedVariables::default())?;
     let mut request = pinfold_executor::Request::new(command);
-    (request.workdir, request.timeout_ms) = (workdir, arguments.timeout_ms);
+    let configured_ms = configured.timeout.map(|timeout| timeout.as_secs_f64() * 1000.0);
+    (request.workdir, request.timeout_ms) = (workdir, arguments.timeout_ms.or(configured_ms));
     let mut spec = executor.resolve(&request)?;
     if arguments.stdin {
         let mut input = Vec::new();
@@ -78,14 +114,14 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
             .map_err(|error| ExecutorError::Host { what: "the command's input", reason: error.to_string() })?;
         spec.stdin = Some(input);
     }
-    executor.run(&spec, &watch.cancel)
+    Ok(executor.run(&spec, &watch.cancel)?)
 }
 
 /// The one string that a command is.
-fn the_command(words: &[OsString]) -> Result<OsString, ExecutorError> {
+fn the_command(words: &[OsString]) -> Result<OsString, Refusal> {
     match words {
         [command] => Ok(command.clone()),
-        [] => Err(ExecutorError::InvalidCommand("")),
+        [] => Err(ExecutorError::InvalidCommand("").into()),
         _ => {
             let detail = "the command has to be one string: put quotes around it".to_owned();
             Err(SandboxError::InvalidPolicy { detail }.into())
@@ -93,26 +129,23 @@ fn the_command(words: &[OsString]) -> Result<OsString, ExecutorError> {
     }
 }
 
-/// Says why there is no result.
-fn refused(error: &ExecutorError, form: Form) -> u8 {
-    if form == Form::Json {
-        // Whoever reads the result reads the refusal in the same place.
-        let line = one_line(&error.body()) + "\n";
-        return match (print(&line), error) {
-            (Ok(()), ExecutorError::Sandbox(error)) => exit_status(error),
-            (Ok(()), _) => 2,
-            (Err(_), _) => 125,
-        };
-    }
-    match error {
-        ExecutorError::Sandbox(error) => {
-            complain(error, form);
-            exit_status(error)
+/// Says why there is no result. Whoever reads a result as JSON reads the refusal in the same place.
+fn refused(refusal: &Refusal, form: Form) -> u8 {
+    let (line, status) = match refusal {
+        Refusal::Session(SessionError::Sandbox(error)) => (one_line(&error.body()), crate::voice::exit_status(error)),
+        Refusal::Session(error) => {
+            (one_line(&Body { code: error.code(), message: error.to_string() }), session_status(error))
         }
-        other => {
-            say(&format!("error[{}]: {other}", other.code()));
+        Refusal::Executor(error) => (one_line(&error.body()), 2),
+    };
+    match (form, refusal) {
+        (Form::Json, _) if print(&(line + "\n")).is_err() => return 125,
+        (Form::Json, _) => {}
+        (Form::Text, Refusal::Session(error)) => complain_session(error, form),
+        (Form::Text, Refusal::Executor(error)) => {
+            say(&format!("error[{}]: {error}", error.code()));
             say("hint: see the options and their words: pinfold exec --help");
-            2
         }
     }
+    status
 }

@@ -113,9 +113,11 @@ pub(crate) fn complain(error: &SandboxError, form: Form) {
 
 /// An error's wire form that is no sandbox's: `{code, message}`.
 #[derive(Serialize)]
-struct Body {
-    code: &'static str,
-    message: String,
+pub(crate) struct Body {
+    /// The code.
+    pub(crate) code: &'static str,
+    /// The text.
+    pub(crate) message: String,
 }
 
 /// Says an error of a session, and what to do about it.
