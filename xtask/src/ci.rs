@@ -111,7 +111,7 @@ impl Run {
     /// fixture to the judge. The command line's tests are bound to where they were built, and so to root.
     fn as_ordinary_user(&mut self) {
         let name = format!("security suites, all as uid {ORDINARY_USER}");
-        let built = ["pinfold-conformance", "pinfold-providers", "pinfold-executor"]
+        let built = ["pinfold-conformance", "pinfold-providers", "pinfold-executor", "pinfold-fence"]
             .map(|package| test_programs(&self.workspace, package));
         let built = built.into_iter().collect::<Result<Vec<_>, _>>().map(|lists| lists.into_iter().flatten().collect());
         // Everyday tools need a toolchain that this user cannot read; root's run gives them a copy, and covers this user too.

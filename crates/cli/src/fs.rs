@@ -4,15 +4,18 @@ use crate::arguments::PolicyOptions;
 use crate::closing::Closing;
 use crate::configuration::Configured;
 use crate::fs_arguments::{Edit, FencePolicy, Fs, Glob, Grep, Read, SearchArguments, TwoPaths, Verb, Write};
-use crate::request::{execution_mode, policy};
+use crate::request::{backend, execution_mode, policy};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
 use pinfold_fence::edit::Replacement;
 use pinfold_fence::search::{Found, LinePattern, SearchOptions};
 use pinfold_fence::tools::render_written;
-use pinfold_fence::{Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Replace, Version, Written};
+use pinfold_fence::{
+    Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Replace, TempPlace, Version, Written,
+};
 use pinfold_policy::quote::{quote_if_needed, readable};
-use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode};
+use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode, SessionId};
+use pinfold_providers::{CallOptions, LocalProvider, ProviderConfig};
 use pinfold_session::SessionError;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -126,6 +129,7 @@ fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxEr
         mode: options.mode.clone(),
         workspace: options.workspace.clone(),
         writable: options.writable.clone(),
+        backend: options.backend.clone(),
         restrictions: options.restrictions(),
         ..PolicyOptions::default()
     };
@@ -136,10 +140,20 @@ fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxEr
     })?;
     let words = &configured.options;
     let mode = execution_mode(words.mode.as_deref())?;
-    let policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
+    let mut policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
+    policy.session_id = options.session.clone().map(SessionId::new);
     configured.refuse_open(&policy)?;
+    let backend = words.backend.as_deref().map(backend).transpose()?;
     let closing = Closing::new(&words.restrictions, &policy, None, around)?;
-    Fence::open(&policy, FenceOptions { restrictions: closing.restrictions, ..FenceOptions::default() })
+    let mut fence = FenceOptions { restrictions: closing.restrictions.clone(), ..FenceOptions::default() };
+    // A mechanism is looked for only where its rules count: files can be worked on where no command can be confined.
+    let asked = policy.session_id.is_some() || options.backend.is_some() || !closing.restrictions.protect.is_empty();
+    if let Some(confined) = policy.confined().filter(|_| asked) {
+        let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
+        let rules = provider.file_rules(&confined, &CallOptions { backend, ..closing.options() })?;
+        (fence.temp, fence.protected) = (TempPlace::of(&rules.temp), rules.protected);
+    }
+    Fence::open(&policy, fence)
 }
 
 fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {

@@ -98,6 +98,19 @@ pub(crate) struct FencePolicy {
     /// Secret that stays readable
     #[arg(long, value_name = "PATH")]
     pub(crate) allow_read: Vec<OsString>,
+    /// Name that may not be changed although it lies in the workspace
+    ///
+    /// As for `pinfold run`: default, none, or a pattern.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PATTERN")]
+    pub(crate) protect: Vec<OsString>,
+    /// Session whose temp area is /tmp here, as it is for the session's commands
+    ///
+    /// Without it, no temp area can be written: each command has one of its own.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "ID")]
+    pub(crate) session: Option<String>,
+    /// Use the rules of this backend [default: the one that `run` would use]
+    #[arg(long, hide_short_help = true, value_name = "NAME")]
+    pub(crate) backend: Option<String>,
     /// Print one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -110,6 +123,7 @@ impl FencePolicy {
             deny_read: self.deny_read.clone(),
             allow_secrets: self.allow_secrets,
             allow_read: self.allow_read.clone(),
+            protect: self.protect.clone(),
             ..RestrictionOptions::default()
         }
     }

@@ -86,6 +86,28 @@ fn secrets_of_the_home_directory_are_closed_as_for_commands() {
     fs(&scene, &["read", "--allow-secrets", key]).assert_silent_success("key");
 }
 
+/// A session's tools and the rules of its commands: its temp area is at `/tmp`, and protected names are protected.
+#[test]
+fn a_session_has_a_temp_area_and_protected_names_hold() {
+    let scene = Scene::new();
+    let runtime = scene.folder("runtime");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&runtime, mode).unwrap();
+    let fs = |words: &[&str]| {
+        let mut command = scene.pinfold();
+        Answer::of(command.env("XDG_RUNTIME_DIR", &runtime).arg("fs").args(words))
+    };
+    let name = format!("/tmp/pinfold-fs-{}", std::process::id());
+    let at = ["--session", "s", "--backend", "namespace"];
+    assert_eq!(fs(&[&["write", "--content", "x", &name], &at[..]].concat()).status, Some(0));
+    assert!(!std::path::Path::new(&name).exists());
+    fs(&[&["read", &name], &at[..]].concat()).assert_silent_success("x");
+    fs(&["write", "--content", "x", &name]).assert_refused(3, "FS_SANDBOX_DENIED", "no writable root");
+    let hook = ["write", "--content", "x", ".git/hooks/pre-commit"];
+    fs(&[&hook[..], &["--protect", "default"]].concat()).assert_refused(3, "FS_SANDBOX_DENIED", "protected name");
+    assert_eq!(fs(&hook).status, Some(0), "control");
+}
+
 #[test]
 fn the_other_verbs_do_what_their_names_say() {
     let scene = Scene::new();
@@ -104,6 +126,6 @@ fn the_other_verbs_do_what_their_names_say() {
     ok(&["rm", "--recursive", "a"]);
     fs(&scene, &["stat", "a"]).assert_refused(1, "FS_NOT_FOUND", "nothing is there");
     fs(&scene, &["ls", "none"]).assert_refused(1, "FS_NOT_FOUND", "nothing is there");
-    fs(&scene, &["ls", "--workspace", "/"]).assert_refused(2, "SANDBOX_INVALID_ROOT", "system directory");
+    fs(&scene, &["ls", "--workspace", "/"]).assert_refused(2, "SANDBOX_INVALID_ROOT", "is refused");
     assert_eq!(fs(&scene, &["frobnicate"]).status, Some(2));
 }

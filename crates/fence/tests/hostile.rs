@@ -18,6 +18,13 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+/// A test that is called as its function is.
+macro_rules! trial {
+    ($test:ident) => {
+        Trial::test(stringify!($test), $test)
+    };
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -33,21 +40,38 @@ fn main() -> ExitCode {
                 .stderr(Stdio::null())
                 .status()
                 .is_ok_and(|status| status.success());
-            let mut trials = vec![
-                Trial::test("race_nothing_lands_outside_whatever_is_swapped_by_openat2", || race(Resolver::Openat2)),
-                Trial::test("race_nothing_lands_outside_whatever_is_swapped_by_walking", || race(Resolver::Walk)),
-                Trial::test("a_killed_writer_leaves_old_or_new_and_never_half", killed),
+            let trials = vec![
+                trial!(race_nothing_lands_outside_whatever_is_swapped_by_openat2),
+                trial!(race_nothing_lands_outside_whatever_is_swapped_by_walking),
+                trial!(a_killed_writer_leaves_old_or_new_and_never_half),
+                on_mounts(trial!(a_full_disk_keeps_the_old_content), mounts),
+                on_mounts(trial!(so_does_a_read_only_disk), mounts),
             ];
-            for (name, word) in
-                [("a_full_disk_keeps_the_old_content", "full"), ("so_does_a_read_only_disk", "read-only")]
-            {
-                let kind = if mounts { "" } else { "no mount namespace" };
-                trials.push(Trial::test(name, move || on_small_disk(word)).with_kind(kind).with_ignored_flag(!mounts));
-            }
             return libtest_mimic::run(&arguments, trials).exit_code();
         }
     }
     ExitCode::SUCCESS
+}
+
+/// A trial that needs a mount namespace; where there is none, it is listed as not run.
+fn on_mounts(trial: Trial, mounts: bool) -> Trial {
+    if mounts { trial } else { trial.with_kind("no mount namespace").with_ignored_flag(true) }
+}
+
+fn race_nothing_lands_outside_whatever_is_swapped_by_openat2() -> Result<(), Failed> {
+    race(Resolver::Openat2)
+}
+
+fn race_nothing_lands_outside_whatever_is_swapped_by_walking() -> Result<(), Failed> {
+    race(Resolver::Walk)
+}
+
+fn a_full_disk_keeps_the_old_content() -> Result<(), Failed> {
+    on_small_disk("full")
+}
+
+fn so_does_a_read_only_disk() -> Result<(), Failed> {
+    on_small_disk("read-only")
 }
 
 fn unshare() -> &'static [&'static str] {
@@ -168,7 +192,7 @@ fn contents() -> (Vec<u8>, Vec<u8>) {
     (vec![b'a'; 1 << 20], vec![b'b'; 3 << 19])
 }
 
-fn killed() -> Result<(), Failed> {
+fn a_killed_writer_leaves_old_or_new_and_never_half() -> Result<(), Failed> {
     let scene = Scene::new();
     let (one, other) = contents();
     scene.put("f", &one);
@@ -235,7 +259,7 @@ fn read_only(directory: &Path) {
     let fence = small(directory);
     let abort = Abort::default();
     fence.write(Path::new("f"), b"old", &Intent::Any, &abort).unwrap();
-    let status = Command::new("mount").args(["-o", "remount,ro"]).arg(directory).status().unwrap();
+    let status = Command::new("mount").args(["-o", "remount,bind,ro"]).arg(directory).status().unwrap();
     assert!(status.success());
     for path in ["f", "new/g"] {
         let error = fence.write(Path::new(path), b"new", &Intent::Any, &abort).unwrap_err();
