@@ -27,6 +27,7 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("a-name-that-the-host-replaces-stays-protected", replaced_by_the_host),
     ("what-a-link-or-setting-leads-to-is-protected", led_to),
     ("patterns-of-the-caller-hold", patterns),
+    ("metadata-outside-stays-and-that-inside-can-be-changed", metadata),
     ("race_random-operations-of-many-threads-change-nothing-protected", random_operations),
     ("race_swapped-paths-and-directories-lead-nowhere", swaps),
     ("a-command-that-loses-its-broker-is-ended", broker_killed),
@@ -307,6 +308,45 @@ fn led_to(scene: &Scene) -> Result<(), String> {
         ["myhooks/pre-commit", "elsewhere/tasks.json", "gone", "extra"].map(|name| scene.ws().join(name).exists());
     expect_equal(made, [false; 4])?;
     expect(scene.ws().join(".vscode").is_symlink(), "the link is there")
+}
+
+/// W05: by path, descriptor, O_PATH, `/proc/self/fd` and link, as the report of such a call says; inside it works.
+fn metadata(scene: &Scene) -> Result<(), String> {
+    let outside = scene.walls.fixture.out().join("kept");
+    std::fs::write(&outside, "").map_err(|error| error.to_string())?;
+    let uid = scene.walls.fixture.uid;
+    std::os::unix::fs::chown(&outside, Some(uid), Some(uid)).map_err(|error| error.to_string())?;
+    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o600)).map_err(|error| error.to_string())?;
+    let state = || outside.metadata().map(|it| (it.mode(), it.mtime(), it.ctime(), it.ctime_nsec())).ok();
+    let script = "import os, sys, fcntl, struct
+path = sys.argv[1]; held = os.open(path, os.O_RDONLY); handle = os.open(path, os.O_PATH); os.symlink(path, 'to')
+def flags(fd): fcntl.ioctl(fd, 0x40086602, struct.pack('i', 0x40))
+for act in [lambda: os.chmod(path, 0o644), lambda: os.fchmod(held, 0o644), lambda: os.chmod('to', 0o644),
+            lambda: os.chmod('/proc/self/fd/%d' % held, 0o644), lambda: os.chmod('/proc/self/fd/%d' % handle, 0o644),
+            lambda: os.chown(path, os.getuid(), -1), lambda: os.fchown(held, -1, os.getgid()), lambda: os.lchown(path, os.getuid(), -1),
+            lambda: os.utime(path, (1, 1)), lambda: os.utime(held, (1, 1)), lambda: os.utime(path), lambda: os.utime('to', (1, 1)),
+            lambda: os.setxattr(path, 'user.a', b'b'), lambda: os.setxattr(held, 'user.a', b'b'),
+            lambda: os.removexattr(path, 'user.a'), lambda: flags(held)]:
+    try: act(); print('ok')
+    except OSError as error: print(os.strerror(error.errno) if error.errno != 61 else 'ok')
+os.unlink('to')";
+    let inside = scene.ws().join("plain/f");
+    let (said, outcome) = scene.protected(&["/usr/bin/python3", "-c", script, &text(&inside)])?;
+    let results: Vec<_> = said.lines().take(16).collect();
+    expect(results.iter().all(|result| *result == "ok"), format!("inside: {results:?}"))?;
+    expect(denials(&outcome).is_empty(), outcome.to_string())?;
+    let before = state();
+    let (said, outcome) = scene.protected(&["/usr/bin/python3", "-c", script, &text(&outside)])?;
+    let wanted = if scene.backend == Backend::Landlock { "Operation not permitted" } else { "Read-only file system" };
+    let results: Vec<_> = said.lines().take(16).collect();
+    expect(results.len() == 16 && results.iter().all(|result| *result == wanted), format!("outside: {results:?}"))?;
+    expect_equal(state(), before)?;
+    expect_equal(&outcome["report"]["enforcement"], &Value::from("full"))?;
+    let told = denials(&outcome).len();
+    expect(told >= 4 || scene.backend == Backend::Namespace, format!("{told} refusals are told"))?;
+    // Without walls each of them works.
+    let said = scene.outside(&["/usr/bin/python3", "-c", script, &text(&outside)])?;
+    expect(said.lines().take(16).all(|result| result == "ok") && state() != before, said)
 }
 
 fn patterns(scene: &Scene) -> Result<(), String> {
