@@ -28,6 +28,7 @@ Usage: cargo xtask TASK
   bench fence [ROUNDS]   what files cost by the fence, beside std (default 5 rounds; writes a temporary directory only)
   bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
   bench roots [ROUNDS]   what a start costs with 1,000 writable roots, beside one with one (default 30 rounds)
+  bench session          what it costs to replay a session's log, by its length
   bench steady [ROUNDS]  what work costs inside the walls, beside the same outside (default 11 rounds)
 ";
 
@@ -67,6 +68,7 @@ fn bench(what: &str, rounds: Option<usize>) -> Result<(), String> {
         "fence" => bench::fence::run(rounds.unwrap_or(5)),
         "spawn" => bench::spawn(rounds.unwrap_or(300)),
         "roots" => bench::roots::run(rounds.unwrap_or(30)),
+        "session" => bench::session::run(),
         "steady" => bench::steady::run(rounds.unwrap_or(11)),
         _ => Err(USAGE.to_owned()),
     }

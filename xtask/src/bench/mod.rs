@@ -5,6 +5,7 @@
 
 pub(crate) mod fence;
 pub(crate) mod roots;
+pub(crate) mod session;
 pub(crate) mod steady;
 
 use crate::workspace::{Workspace, output};
