@@ -104,7 +104,10 @@ impl Closing {
         let (base, rest) = around.base_of(Path::new(word))?;
         let pattern = match PathPattern::parse(rest.as_os_str(), base, around.home.as_deref()) {
             Ok(pattern) => pattern,
-            Err(_) if exists => return Ok(self.restrictions.denied_reads.push(literal)),
+            Err(_) if exists => {
+                self.restrictions.denied_reads.push(literal);
+                return Ok(());
+            }
             Err(error) => return Err(error.into()),
         };
         let restrictions = &mut self.restrictions;

@@ -22,7 +22,8 @@ pub(crate) fn there(home: &Path) -> Vec<Place> {
     for secret in SECRETS_IN_HOME {
         let place = home.join(secret.place);
         let Ok(metadata) = place.metadata() else { continue };
-        if !secret.signs.is_empty() && !(metadata.is_file() && shown(&place, |text| secret.is_shown_by(text))) {
+        let is_secret = secret.signs.is_empty() || metadata.is_file() && shown(&place, |text| secret.is_shown_by(text));
+        if !is_secret {
             continue;
         }
         let mut except = Vec::new();
