@@ -235,13 +235,13 @@ impl Executor {
             ..run
         };
         let (provider, argv, policy) = (Arc::clone(&self.provider), spec.argv.clone(), spec.policy.clone());
-        let ours = Arc::clone(&shared);
+        let ours = Unsettled(Arc::clone(&shared));
         // The thread that starts a command has to live as long as it: bubblewrap ends with its thread.
         let thread = std::thread::Builder::new().name(format!("command-{id}")).spawn(move || {
             let result = provider.run(&argv, &policy, &call, &run, &cancel);
             // What was given is closed before anybody learns of the end.
             drop(run);
-            ours.settle(result);
+            ours.0.settle(result);
         });
         if let Err(error) = thread {
             self.registry.forget(id);
@@ -328,6 +328,17 @@ impl Drop for Executor {
         shells.into_values().for_each(|shell| shell.close());
         self.end(&self.registry.running(|_| true));
         self.registry.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// Sees to it that a command has an end also if the thread that waits for it panics: nobody may wait for ever. Only the first
+/// end counts.
+struct Unsettled(Arc<Shared>);
+
+impl Drop for Unsettled {
+    fn drop(&mut self) {
+        let detail = "the thread that waits for the command has failed".to_owned();
+        self.0.settle(Err(SandboxError::PreparationFailed { backend: "local".to_owned(), detail }));
     }
 }
 

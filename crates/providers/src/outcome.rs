@@ -157,8 +157,11 @@ fn ended_by_us(why: Stopped, then: Option<Stop>, timeout: Option<Duration>) -> E
 fn not_executed(errno: i32, program: &OsStr) -> Ending {
     use rustix::io::Errno;
     let program = program.to_owned();
-    let error = match Errno::from_raw_os_error(errno) {
-        Errno::NOENT | Errno::NOTDIR => SandboxError::CommandNotFound { program },
+    // The number comes from a report and may be none; so it is compared as one.
+    let error = match errno {
+        _ if [Errno::NOENT, Errno::NOTDIR].map(Errno::raw_os_error).contains(&errno) => {
+            SandboxError::CommandNotFound { program }
+        }
         _ => SandboxError::CommandNotExecutable { program, reason: io::Error::from_raw_os_error(errno).to_string() },
     };
     Ending::NotStarted { code: error.code(), detail: error.to_string() }
@@ -288,9 +291,12 @@ mod tests {
 
     #[test]
     fn a_command_that_cannot_be_executed_says_why() {
-        for (errno, code) in
-            [(2, ErrorCode::CommandNotFound), (20, ErrorCode::CommandNotFound), (13, ErrorCode::CommandNotExecutable)]
-        {
+        for (errno, code) in [
+            (2, ErrorCode::CommandNotFound),
+            (20, ErrorCode::CommandNotFound),
+            (13, ErrorCode::CommandNotExecutable),
+            (0, ErrorCode::CommandNotExecutable),
+        ] {
             let status = format!("confined landlock=7 namespaces=none seccomp=1\nexec-failed {errno}\n");
             let Attempted::Over { ending: Ending::NotStarted { code: got, .. }, .. } =
                 read(ended(&status, 127 << 8, ""))

@@ -50,7 +50,9 @@ fn filtered() -> bool {
 
 /// Puts a failure of the launcher into words, with the setting that is in the way if one is.
 pub(crate) fn explain_failure(failure: &SetupFailure) -> Refusal {
-    let cause = failure.known_stage().and_then(|stage| cause(stage, Errno::from_raw_os_error(failure.errno)));
+    // The launcher says 0 where no call failed, which is no error's number.
+    let errno = (1..4096).contains(&failure.errno).then(|| Errno::from_raw_os_error(failure.errno));
+    let cause = failure.known_stage().and_then(|stage| cause(stage, errno));
     match (cause, failure.known_stage()) {
         (Some((cause, remedy)), _) => Refusal::new(format!("{cause} ({})", failure.describe()), remedy),
         (None, Some(stage)) => Refusal::new(failure.describe(), fragment(stage.remedy())),
@@ -58,7 +60,7 @@ pub(crate) fn explain_failure(failure: &SetupFailure) -> Refusal {
     }
 }
 
-fn cause(stage: LauncherStage, errno: Errno) -> Option<(&'static str, &'static str)> {
+fn cause(stage: LauncherStage, errno: Option<Errno>) -> Option<(&'static str, &'static str)> {
     use LauncherStage as S;
     let root = rustix::process::geteuid().is_root();
     match stage {
@@ -79,19 +81,19 @@ fn cause(stage: LauncherStage, errno: Errno) -> Option<(&'static str, &'static s
                  kernel.apparmor_restrict_unprivileged_userns=0",
             ))
         }
-        S::Namespaces if errno == Errno::PERM && filtered() => Some((
+        S::Namespaces if errno == Some(Errno::PERM) && filtered() => Some((
             "a system call filter, such as a container's, refuses new namespaces",
             "start the container with a seccomp profile that allows clone and unshare with CLONE_NEWUSER",
         )),
-        S::Namespaces if errno == Errno::NOSPC => Some((
+        S::Namespaces if errno == Some(Errno::NOSPC) => Some((
             "the limit of user namespaces is reached, or nested ones are disabled",
             "raise user.max_user_namespaces, or do not run this inside another sandbox",
         )),
-        S::MountProc if errno == Errno::PERM => Some((
+        S::MountProc if errno == Some(Errno::PERM) => Some((
             "the host's /proc is partly hidden, as in many containers, so no new one can be mounted",
             "start the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
         )),
-        S::MountReadOnly | S::MountRoot | S::RootOpen | S::MountDev if errno == Errno::NOSYS => Some((
+        S::MountReadOnly | S::MountRoot | S::RootOpen | S::MountDev if errno == Some(Errno::NOSYS) => Some((
             "this kernel, or a filter, does not offer mount_setattr and open_tree",
             "run Linux 5.12 or newer, or allow these calls in the container's seccomp profile",
         )),
@@ -108,6 +110,15 @@ fn fragment(sentence: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_without_an_error_is_explained_too() {
+        let failure =
+            SetupFailure { stage: "supervisor".to_owned(), errno: 0, detail: "the caller has ended".to_owned() };
+        assert!(explain_failure(&failure).reason.starts_with("launcher/supervisor: the caller has ended"));
+        let failure = SetupFailure { stage: "namespaces".to_owned(), errno: 70_000, ..failure };
+        assert!(explain_failure(&failure).reason.contains("launcher/namespaces"));
+    }
 
     fn refusal(stage: &str, errno: i32) -> Refusal {
         explain_failure(&SetupFailure { stage: stage.to_owned(), errno, detail: "cannot".to_owned() })
