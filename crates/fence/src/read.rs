@@ -30,7 +30,11 @@ pub(crate) fn open(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
 /// Reads all of an open file, from its beginning, wherever its offset stands.
 pub(crate) fn all(file: &OwnedFd, verb: &str, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     let size = rustix::fs::fstat(file).map_err(on(verb, path))?.st_size;
-    let size = u64::try_from(size).unwrap_or(0);
+    expected(file, u64::try_from(size).unwrap_or(0), verb, path, limit)
+}
+
+/// The same for a file of which the size is known.
+fn expected(file: &OwnedFd, size: u64, verb: &str, path: &Path, limit: u64) -> Result<Vec<u8>, FsError> {
     if size > limit {
         return Err(too_large(verb, path, limit));
     }
@@ -161,7 +165,8 @@ impl Fence {
     /// `FS_SANDBOX_DENIED` for a denied path, host errors.
     pub fn read_bytes(&self, path: &Path, limit: u64) -> Result<Whole, FsError> {
         let opened = self.open_file(path)?;
-        let bytes = all(&opened.file, "read", &opened.path, limit)?;
+        let size = u64::try_from(opened.stat.st_size).unwrap_or(0);
+        let bytes = expected(&opened.file, size, "read", &opened.path, limit)?;
         let hash = ContentHash::of(&bytes);
         Ok(Whole { target: opened.target, version: Version::of(&opened.stat), bytes, hash })
     }
