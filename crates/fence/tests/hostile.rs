@@ -140,7 +140,7 @@ fn swap(ws: &Path, out: &Path) {
 
 fn race(resolver: Resolver) -> Result<(), Failed> {
     let operations: u32 =
-        std::env::var("PINFOLD_RACE_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(2500);
+        std::env::var("PINFOLD_RACE_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(8000);
     let scene = Scene::new();
     std::fs::create_dir_all(scene.ws.join("deep/x")).unwrap();
     scene.put("d/f", "inside");
