@@ -50,6 +50,8 @@ struct World {
     executor: Executor,
     backend: Backend,
     base: tempfile::TempDir,
+    /// A directory in the shared temp directory, if a test has one.
+    hidden: Option<tempfile::TempDir>,
 }
 
 impl World {
@@ -79,7 +81,7 @@ impl World {
         config.spill_places = vec![base.path().join("spill")];
         change(base.path(), &mut config);
         let executor = Executor::new(Arc::new(provider.unwrap()), config, ManagedVariables::default()).unwrap();
-        Self { executor, backend, base }
+        Self { executor, backend, base, hidden: None }
     }
 
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {

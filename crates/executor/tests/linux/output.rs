@@ -7,12 +7,14 @@ use pinfold_providers::Output;
 use std::os::unix::fs::MetadataExt as _;
 
 fn small(backend: Backend) -> World {
-    World::with(backend, |base, config| {
+    let hidden = tempfile::Builder::new().prefix("pinfold-test-").tempdir_in("/tmp").unwrap();
+    let mut world = World::with(backend, |base, config| {
         config.max_output_bytes = 1000.0;
         // The first is out of sight where a private temp directory covers it, the second can be written.
-        let hidden = PathBuf::from(format!("/tmp/pinfold-spill-{}", std::process::id()));
-        config.spill_places = vec![hidden, base.join("ws/spill"), base.join("spill")];
-    })
+        config.spill_places = vec![hidden.path().join("spill"), base.join("ws/spill"), base.join("spill")];
+    });
+    world.hidden = Some(hidden);
+    world
 }
 
 /// W23, B022, U375, U615: the file that a result names can be read by the next command under that path, and not written
