@@ -13,7 +13,7 @@ use crate::outside::given_back;
 use crate::seccomp;
 use crate::spec::{Choice, Limit, Network, Plan, Wall};
 use crate::status::{Line, Status};
-use crate::streams::{self, Pumps};
+use crate::streams::Pumps;
 use crate::sys::{self, Signals, Stat, Text, Vector};
 
 /// The working directory, by path and by identity.
@@ -112,9 +112,6 @@ impl Command {
         self.leave_terminal()?;
         // 2. Standard streams.
         self.pumps.install()?;
-        if plan.wall == Wall::Landlock {
-            streams::refuse_memory()?;
-        }
         // 3. No privileges, ever again.
         capabilities::give_up()?;
         self.follow_parent()?;

@@ -92,7 +92,7 @@ pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
     }
     for stream in 0..3 {
         // `echo > /dev/stderr` opens a terminal that was passed on by its path.
-        if sys::fstat(stream).is_ok_and(|stat| stat.is_terminal()) {
+        if sys::is_terminal(stream) {
             sys::landlock_allow(ruleset, terminals, stream)
                 .or_fail("landlock-rule", "cannot allow a standard stream")?;
         }

@@ -56,7 +56,7 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     // 4. No signal setting of the caller's.
     descriptors::reset_signals();
     // 5. Standard streams mean their redirection and nothing beyond it.
-    let pumps = Pumps::prepare()?;
+    let pumps = Pumps::prepare(plan.network)?;
     // 6. The working directory, by identity.
     let directory = Directory::find(&plan)?;
     // 7. Is there a terminal to get rid of? ENXIO says no; where /dev/tty is missing, nothing can say so.

@@ -257,9 +257,6 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     }
     plan.network = network.unwrap_or(Network::Open);
     if plan.wall == Wall::Landlock {
-        if plan.network == Network::Private {
-            return Err(usage("--network private needs --wall namespace"));
-        }
         if plan.choices().any(|choice| matches!(choice, Choice::Path(role, _) if role != Role::Private)) {
             return Err(usage("--cover, --hollow, --own-copy and --keep need --wall namespace"));
         }

@@ -13,7 +13,7 @@ use crate::failure::{Context, Failure};
 use crate::mounts;
 use crate::spec::{Network, Wall};
 use crate::status::Line;
-use crate::streams;
+use crate::streams::{self, Pumps};
 use crate::sys::{self, Signals};
 
 /// Room for the functions between vfork and exec.
@@ -21,6 +21,9 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Signals that a terminal sends to a whole group; the rest is meant for one process.
 const GROUP_SIGNALS: [u32; 7] = [g::SIGHUP, g::SIGINT, g::SIGQUIT, g::SIGTSTP, g::SIGCONT, g::SIGWINCH, g::SIGPIPE];
+
+/// Signals that ask to end: after the command, they end what is left to do.
+const END_SIGNALS: [u32; 4] = [g::SIGHUP, g::SIGINT, g::SIGQUIT, g::SIGTERM];
 
 /// How the launcher must end: a wait status.
 type WaitStatus = i32;
@@ -46,6 +49,16 @@ struct Outer {
     signals: i32,
     /// Becomes readable when the caller has ended.
     caller: Option<i32>,
+    /// How the child ended, once it has.
+    ended: Option<WaitStatus>,
+    /// Nobody wants any more what is left to do.
+    abandoned: bool,
+}
+
+impl Outer {
+    fn new(child: i32, ending: Option<i32>, signals: i32, caller: Option<i32>) -> Self {
+        Self { child, ending, signals, caller, ended: None, abandoned: false }
+    }
 }
 
 fn start(command: &mut Command) -> Result<Outer, Failure> {
@@ -57,7 +70,7 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
         sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
         command.follow = Some(sys::getpid());
         let child = execute_beside(command)?;
-        return Ok(Outer { child, ending: None, signals, caller });
+        return Ok(Outer::new(child, None, signals, caller));
     }
     let (user, group) = sys::effective_ids();
     let (ending, report) = sys::pipe().or_fail("supervisor", "cannot make a pipe")?;
@@ -73,7 +86,7 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
         be_init(command, report, user, group)
     }
     sys::close(report);
-    Ok(Outer { child, ending: Some(ending), signals, caller })
+    Ok(Outer::new(child, Some(ending), signals, caller))
 }
 
 /// Returns a descriptor that becomes readable when the caller ends.
@@ -113,17 +126,27 @@ fn execute_beside(command: &Command) -> Result<i32, Failure> {
 }
 
 impl Outer {
-    fn watch(self, mut command: Command) -> ! {
+    fn watch(mut self, mut command: Command) -> ! {
         command.pumps.keep_outside_only();
         command.plan.broker.into_iter().for_each(sys::close);
         // The caller should see the end of a stream when the command closes it. Standard error stays, for our own words.
         sys::close(0);
         sys::close(1);
-        let ended = self.wait(&mut command);
+        let ended = loop {
+            self.serve(&mut command.pumps);
+            if let Some(ended) = self.ended {
+                break ended;
+            }
+        };
         if command.plan.wall == Wall::Landlock {
             end_descendants(self.child);
         }
-        command.pumps.drain();
+        // Whoever reads may be slow; without a caller nobody is waited for.
+        while !command.pumps.drain() && !self.abandoned {
+            self.serve(&mut command.pumps);
+        }
+        command.pumps.give_back();
+        command.pumps.say_what_failed();
         let wait_status = self.ending.and_then(read_ending).unwrap_or(ended);
         if command.plan.wall == Wall::Landlock && command.progress.was_executed() {
             report_ending(&command, wait_status);
@@ -131,33 +154,29 @@ impl Outer {
         end_as(wait_status)
     }
 
-    /// Serves streams and signals until the child has ended.
-    fn wait(&self, command: &mut Command) -> WaitStatus {
+    /// Waits once for streams, signals and the caller, and does what is to be done.
+    fn serve(&mut self, pumps: &mut Pumps) {
         let entry = |fd: Option<i32>| g::pollfd { fd: fd.unwrap_or(-1), events: g::POLLIN as i16, revents: 0 };
-        let mut caller = self.caller;
-        loop {
-            let [input, output, error] = command.pumps.interests();
-            let mut wanted = [input, output, error, entry(Some(self.signals)), entry(caller)];
-            if sys::poll(&mut wanted).is_err() {
-                continue;
-            }
-            let ready = wanted.map(|entry| entry.revents != 0);
-            command.pumps.advance([ready[0], ready[1], ready[2]]);
-            if ready[4] {
-                // Without its caller nobody wants the command any more.
-                let _ = sys::kill(self.child, g::SIGKILL as i32);
-                caller = None;
-            }
-            if ready[3]
-                && let Some(ended) = self.take_signals()
-            {
-                return ended;
-            }
+        let [input, output, error] = pumps.interests();
+        let mut wanted = [input, output, error, entry(Some(self.signals)), entry(self.caller)];
+        if sys::poll(&mut wanted).is_err() {
+            return;
+        }
+        let [input, output, error, signals, caller] = wanted.map(|entry| entry.revents != 0);
+        pumps.advance([input, output, error]);
+        if caller {
+            // Without its caller nobody wants the command any more.
+            self.abandoned = true;
+            self.caller = None;
+            self.forward(g::SIGKILL);
+        }
+        if signals {
+            self.take_signals();
         }
     }
 
-    /// Forwards what was received; returns how the child ended once it has.
-    fn take_signals(&self) -> Option<WaitStatus> {
+    /// Forwards what was received, and sees the child end.
+    fn take_signals(&mut self) {
         // struct signalfd_siginfo: 128 bytes, the signal's number first.
         let mut info = [0_u8; 128];
         while sys::read(self.signals, &mut info) == Ok(info.len()) {
@@ -170,14 +189,17 @@ impl Outer {
                 && pid > 0
             {
                 if pid == self.child {
-                    return Some(status);
+                    self.ended = self.ended.or(Some(status));
                 }
             }
         }
-        None
     }
 
-    fn forward(&self, signal: u32) {
+    fn forward(&mut self, signal: u32) {
+        if self.ended.is_some() {
+            self.abandoned |= END_SIGNALS.contains(&signal);
+            return;
+        }
         // The child may have ended a moment ago.
         let _ = match self.ending {
             Some(_) => sys::kill(self.child, signal as i32),
@@ -235,7 +257,7 @@ fn be_init(command: &Command, report: i32, user: u32, group: u32) -> ! {
 fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Result<(), Failure> {
     sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the outer process")?;
     // RACE: the outer process may have ended before the line above; then nobody reads this pipe.
-    if sys::has_no_reader(report) {
+    if sys::events_now(report, 0) & g::POLLERR != 0 {
         return Err(Failure::new("supervisor", "the outer process has ended"));
     }
     mounts::map_ids(user, group)?;

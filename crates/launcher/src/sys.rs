@@ -254,13 +254,13 @@ pub(crate) fn wait_signal(signals: Signals) -> Result<(u32, i32)> {
         .map(|signal| (signal as u32, info[4]))
 }
 
-/// True if the pipe of this write end has lost its last reader.
-pub(crate) fn has_no_reader(write_end: i32) -> bool {
-    let mut entry = g::pollfd { fd: write_end, events: 0, revents: 0 };
+/// Returns which of the events, or of those that poll(2) always tells, a descriptor has now.
+pub(crate) fn events_now(fd: i32, events: u32) -> u32 {
+    let mut entry = g::pollfd { fd, events: events as i16, revents: 0 };
     let now = [0_u64; 2];
     // SAFETY: borrowed; a time limit of zero, no mask.
-    let found = unsafe { syscall!(__NR_ppoll, &raw mut entry, 1, now.as_ptr(), 0, 8) };
-    found == Ok(1) && entry.revents & g::POLLERR as i16 != 0
+    let _ = unsafe { syscall!(__NR_ppoll, &raw mut entry, 1, now.as_ptr(), 0, 8) };
+    entry.revents as u32
 }
 
 /// Waits until one of the descriptors is ready.
@@ -285,10 +285,6 @@ pub(crate) struct Stat {
 impl Stat {
     pub(crate) fn is(&self, kind: u32) -> bool {
         self.mode & g::S_IFMT == kind
-    }
-    /// A virtual console or serial line, or the slave of a pseudo-terminal (`Documentation/admin-guide/devices.txt`).
-    pub(crate) fn is_terminal(&self) -> bool {
-        self.is(g::S_IFCHR) && matches!(self.special >> 8, 4 | 136..=143)
     }
     pub(crate) fn same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
@@ -367,6 +363,22 @@ pub(crate) fn bytes_in_pipe(fd: i32) -> Result<usize> {
     let mut count = 0_i32;
     // SAFETY: borrowed; FIONREAD writes one int.
     unsafe { syscall!(__NR_ioctl, fd, linux_raw_sys::ioctl::FIONREAD, &raw mut count) }.map(|_| count.max(0) as usize)
+}
+
+pub(crate) fn is_terminal(fd: i32) -> bool {
+    // struct termios has 36 bytes here.
+    let mut settings = [0_u32; 16];
+    // SAFETY: borrowed.
+    unsafe { syscall!(__NR_ioctl, fd, linux_raw_sys::ioctl::TCGETS, settings.as_mut_ptr()) }.is_ok()
+}
+
+/// True for a socket that reaches programs of this machine only (socket(7), SO_DOMAIN).
+pub(crate) fn is_unix_socket(fd: i32) -> bool {
+    use linux_raw_sys::net as n;
+    let (mut family, mut length) = (0_u32, 4_u32);
+    // SAFETY: borrowed; the option is an int.
+    let found = unsafe { syscall!(__NR_getsockopt, fd, n::SOL_SOCKET, n::SO_DOMAIN, &raw mut family, &raw mut length) };
+    found.is_ok() && family == n::AF_UNIX
 }
 
 /// Returns the magic number of the file system that a descriptor's file is on (statfs(2)).

@@ -119,8 +119,8 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
     if request.writes() {
         push(&mut words, &["--shm"]);
     }
-    if request.closed.network == Network::Off {
-        push(&mut words, &["--network", "off"]);
+    if request.closed.network != Network::Open {
+        push(&mut words, &["--network", request.closed.network.as_str()]);
     }
     request.push_rest(&mut words, covered.first().map(|path| path.as_path()));
     // QUIRK: bubblewrap sets PWD to the path as it was written, and bash takes `link/..` there for the directory that holds
@@ -143,7 +143,7 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
         .checked(G::KernelInterfaces, BOTH)
         .shown(G::ProcessVisibility, &[Layer::Bubblewrap], proof.process_root)
-        .checked(G::SignalsOut, if abi >= 6 { BOTH } else { &[Layer::Bubblewrap] })
+        .signals(request.terminal, if abi >= 6 { BOTH } else { &[Layer::Bubblewrap] })
         .shown(G::PtraceOut, BOTH, proof.process_root)
         .sockets(request, Layer::Bubblewrap)
         .terminal(request.terminal, &[Layer::Hygiene, Layer::Bubblewrap, Layer::Seccomp])
