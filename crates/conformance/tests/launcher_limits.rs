@@ -165,3 +165,26 @@ fn a_bound_that_makes_no_sense_is_refused() {
         assert_refused("limit", &ended(&mut world.confined(&plan, &["true"])));
     }
 }
+
+/// F22: an empty file takes none of the size, but memory of the kernel.
+#[test]
+fn a_bounded_temp_area_holds_a_bounded_number_of_empty_files() {
+    let fill = "
+import errno, os
+os.makedirs('/tmp/many', exist_ok=True)
+made = 0
+try:
+    while made < 5000:
+        os.close(os.open(f'/tmp/many/{made}', os.O_CREAT | os.O_WRONLY)); made += 1
+except OSError as e: print(errno.errorcode[e.errno], 1000 < made < 2000)
+else: print('all')";
+    for uid in uids() {
+        let world = World::new(uid);
+        let run = |more: &[&str]| {
+            let plan = [NAMESPACE, &["--private", "/tmp"], more].concat();
+            ended(&mut world.confined(&plan, &["python3", "-c", fill]))
+        };
+        assert_prints("all\n", &run(&[]));
+        assert_prints("ENOSPC True\n", &run(&["--limit", "temp", "1048576"]));
+    }
+}

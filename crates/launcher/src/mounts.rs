@@ -134,7 +134,8 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
 fn private_options<'a>(plan: &Plan, line: &'a mut Line) -> &'a CStr {
     line.text("mode=1777");
     if let Some(most) = plan.limit(Limit::Temp) {
-        line.text(",size=").number(most as i64);
+        // An empty file takes no room of the size, but memory of the kernel: one for each page, and some.
+        line.text(",size=").number(most as i64).text(",nr_inodes=").number((most >> 12) as i64 + 1024);
     }
     line.as_cstr()
 }

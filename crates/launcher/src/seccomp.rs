@@ -96,8 +96,24 @@ const METADATA: &[u32] = &[
     g::__NR_file_setattr,
 ];
 
-/// Requests of ioctl(2) that push input into a terminal, or change what stands behind one (EPERM).
-const DENIED_IOCTLS: &[u32] = &[i::TIOCSTI, i::TIOCLINUX, i::TIOCSETD, i::TIOCCONS];
+/// Requests of ioctl(2) that are refused with EPERM.
+const DENIED_IOCTLS: &[u32] = &[
+    // They push input into a terminal, or change what stands behind one.
+    i::TIOCSTI,
+    i::TIOCLINUX,
+    i::TIOCSETD,
+    i::TIOCCONS,
+    // They stop a terminal's output, or close it to others, beyond the end of the command.
+    i::TCXONC,
+    i::TIOCEXCL,
+    // Signals to whom the caller, or the kernel for a terminal, named as the owner of a stream.
+    i::FIOASYNC,
+    // Keys of a file system, for everybody, through a directory that is open for reading (FS_IOC_ADD_ENCRYPTION_KEY,
+    // FS_IOC_REMOVE_ENCRYPTION_KEY, FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS).
+    0xc050_6617,
+    0xc040_6618,
+    0xc040_6619,
+];
 
 /// Types of ioctl(2) requests (bits 8 to 15) that stay open where metadata is refused: terminals, sockets, seccomp listeners.
 /// Every file system has requests of its own that change files through a descriptor opened for reading, so the rest is
@@ -197,6 +213,8 @@ enum Verdict {
     RefuseNonzero {
         argument: u32,
     },
+    /// EPERM for what makes the kernel send signals to the owner of a descriptor, or other ones than SIGIO (fcntl(2)).
+    RefuseAsync,
     /// The requests of ioctl(2) where metadata is governed: those that change a file get this answer.
     Requests {
         otherwise: u32,
@@ -234,6 +252,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         g::__NR_ioctl if metadata => Verdict::Requests { otherwise: REFUSE },
         g::__NR_ioctl if refused.broker && refused.outside => Verdict::Requests { otherwise: NOTIFY },
         g::__NR_ioctl => Verdict::Decide { argument: 1, listed: List::Ioctls, then: REFUSE, otherwise: ALLOW },
+        g::__NR_fcntl => Verdict::RefuseAsync,
         g::__NR_socket | g::__NR_socketpair => {
             let listed = if refused.network { List::LocalFamilies } else { List::Families };
             Verdict::Decide { argument: 0, listed, then: ALLOW, otherwise: REFUSE }
@@ -352,6 +371,14 @@ impl<const N: usize> Assembler<N> {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
                 self.put(JUMP_EQUAL, 0, allow, refuse);
                 self.put_straight(LOAD, offset_of(argument))
+            }
+            Verdict::RefuseAsync => {
+                let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
+                self.put(JUMP_BITS, g::FASYNC, refuse, allow);
+                let flags = self.put_straight(LOAD, offset_of(2));
+                let other = self.put(JUMP_EQUAL, g::F_SETSIG, refuse, allow);
+                self.put(JUMP_EQUAL, g::F_SETFL, flags, other);
+                self.put_straight(LOAD, offset_of(1))
             }
             Verdict::Requests { otherwise } => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));

@@ -183,3 +183,19 @@ fn metadata_reaches_the_broker_where_no_mount_tree_governs_it() {
     }
     assert_eq!(request(FILTER_BROKER, i::TIOCSTI.into()), REFUSE);
 }
+
+/// Signals to the owner of a stream, whom the caller or the terminal has named.
+#[test]
+fn no_descriptor_is_made_to_send_signals() {
+    let request = |operation: u32, argument: u64| of(g::__NR_fcntl, [0, operation.into(), argument, 0, 0, 0]);
+    for flags in [g::FASYNC, g::FASYNC | g::O_NONBLOCK] {
+        assert_eq!(request(g::F_SETFL, flags.into()), REFUSE);
+        assert_eq!(request(g::F_GETFL, flags.into()), ALLOW);
+    }
+    assert_eq!(request(g::F_SETFL, (g::O_NONBLOCK | g::O_APPEND).into()), ALLOW);
+    assert_eq!(request(g::F_SETSIG, 10), REFUSE);
+    assert_eq!(of(g::__NR_fcntl, [0, u64::from(g::F_SETSIG) | (7 << 32), 10, 0, 0, 0]), REFUSE);
+    for operation in [g::F_DUPFD, g::F_GETFD, g::F_SETFD, g::F_SETLK, g::F_SETOWN, g::F_DUPFD_CLOEXEC] {
+        assert_eq!(request(operation, u64::from(g::FASYNC)), ALLOW, "{operation}");
+    }
+}
