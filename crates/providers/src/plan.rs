@@ -388,6 +388,17 @@ impl Lines {
             self.checked(Guarantee::Terminal, layers)
         }
     }
+
+    /// Signals, and the one that a terminal sends for whoever changes its size.
+    pub(crate) fn signals(&mut self, terminal: bool, layers: &[Layer]) -> &mut Self {
+        if terminal {
+            let note = "No signal but one: who changes the size of a terminal that is passed on as a standard stream has \
+                        SIGWINCH sent to its foreground processes.";
+            self.partial(Guarantee::SignalsOut, layers, note)
+        } else {
+            self.checked(Guarantee::SignalsOut, layers)
+        }
+    }
 }
 
 fn paths(owned: &[PathBuf]) -> Vec<&Path> {

@@ -64,7 +64,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
                 processes of the user can be used.";
     lines.none(G::ProcessVisibility, note);
     if abi >= 6 {
-        lines.checked(G::SignalsOut, LANDLOCK);
+        lines.signals(request.terminal, LANDLOCK);
     } else {
         lines.none(G::SignalsOut, "Landlock before ABI 6 does not keep signals inside.");
     }

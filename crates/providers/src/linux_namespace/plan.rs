@@ -57,8 +57,14 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         layers
     };
     let mut lines = Lines::new(request, Layer::MountTree);
+    if abi == 0 {
+        let note = "Named FIFOs take what the user may write to them, although their file system is read-only: without \
+                    Landlock nothing refuses it.";
+        lines.partial(G::WriteContent, &[Layer::MountTree], note);
+    } else {
+        lines.shown(G::WriteContent, &with_landlock(&[Layer::MountTree], 3), proof.content);
+    }
     lines
-        .shown(G::WriteContent, &with_landlock(&[Layer::MountTree], 3), proof.content)
         .shown(G::WriteMetadata, &[Layer::MountTree], proof.metadata)
         .shown(G::WriteViaLinks, &with_landlock(&[Layer::MountTree], 1), proof.links)
         .brokered(request, proof)
@@ -66,7 +72,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
         .checked(G::KernelInterfaces, &with_landlock(&[Layer::MountTree, Layer::Capabilities], 1))
         .shown(G::ProcessVisibility, &[Layer::PidNamespace], proof.process_root)
-        .checked(G::SignalsOut, &with_landlock(&[Layer::PidNamespace], 6))
+        .signals(request.terminal, &with_landlock(&[Layer::PidNamespace], 6))
         .shown(G::PtraceOut, &with_landlock(&[Layer::PidNamespace], 1), proof.process_root)
         .sockets(request, Layer::MountTree)
         .terminal(request.terminal, &[Layer::Hygiene, Layer::MountTree, Layer::Seccomp])
