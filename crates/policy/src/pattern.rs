@@ -63,6 +63,8 @@ struct Rest {
     names: Vec<GlobSet>,
     /// Whether a name follows them that may stand for several.
     open: bool,
+    /// If the first is `**` and no other may stand for several: one matcher for each behind it.
+    behind: Vec<GlobSet>,
 }
 
 /// States why a text is not a pattern.
@@ -224,6 +226,12 @@ impl PathPattern {
         path.ancestors().any(|path| self.matches(path))
     }
 
+    /// Returns the matchers of the names behind `**`, if that is the first special name and the only one that stands for
+    /// several.
+    pub(crate) fn names_behind_any(&self) -> Option<&[GlobSet]> {
+        self.rest.as_ref().map(|rest| rest.behind.as_slice()).filter(|behind| !behind.is_empty())
+    }
+
     /// Returns whether something below this directory could match; a walk need not enter those of which this is false.
     pub fn may_match_below(&self, directory: &Path) -> bool {
         if self.base.starts_with(directory) {
@@ -259,7 +267,13 @@ impl Rest {
         if !open {
             alone.pop(); // below what the last name matches, nothing else does
         }
-        Ok(Self { text, whole, names: alone, open })
+        let behind = match names.as_slice() {
+            ["**", behind @ ..] if behind.iter().all(|name| !name.contains("**")) => {
+                behind.iter().map(|name| matcher(name)).collect::<Result<_, _>>().unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self { text, whole, names: alone, open, behind })
     }
 
     fn may_match_below(&self, directory: &Path) -> bool {

@@ -24,6 +24,9 @@ fn is_any(name: &OsStr, words: &[&str]) -> bool {
 /// Names directly in a repository by which it can have programs run or other directories obeyed.
 const CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "gitdir"];
 
+/// Directories in a repository above names of control.
+const WAYS: [&str; 3] = ["info", "worktrees", "modules"];
+
 /// Directories in a repository of which git obeys nothing, and in which branches may have any name.
 const DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "annex"];
 
@@ -36,13 +39,20 @@ pub(super) fn rule_on(
 ) -> Option<ProtectionRule> {
     let mut named = names.iter().enumerate().filter(|(_, name)| is(name, ".git")).map(|(index, _)| index);
     let deepest = named.clone().next_back();
-    if let Some(rule) = named.find_map(|index| inside(&names[index + 1..])) {
-        return Some(rule);
+    let rule = named.find_map(|index| {
+        let inner = |count: usize| above(index + 1 + count);
+        let rest = &names[index + 1..];
+        inside(rest, &inner, around).or_else(|| (effect == Effect::CreateLink).then(|| link_inside(rest))?)
+    });
+    if rule.is_some() {
+        return rule;
     }
     // Where no name says so, a directory is a repository by what it holds; also one in the data of another.
     let first = deepest.map_or(0, |index| index + 2);
     for index in first..names.len() {
-        if is_control(&names[index..]) && is_repository(&above(index), around) {
+        // A link above a name of control gives that name to whatever lies behind the link.
+        let leads = effect == Effect::CreateLink && is_any(names[index], &WAYS);
+        if (leads || is_control(&names[index..])) && is_repository(&above(index), around) {
             return Some(GitControl);
         }
     }
@@ -53,15 +63,16 @@ pub(super) fn rule_on(
     None
 }
 
-/// The rule on a path inside a directory named `.git`.
-fn inside(rest: &[&OsStr]) -> Option<ProtectionRule> {
+/// The rule on a path inside a directory named `.git`. `above(n)` is the directory of the first `n` names.
+fn inside(rest: &[&OsStr], above: &dyn Fn(usize) -> PathBuf, around: &dyn Surroundings) -> Option<ProtectionRule> {
     let Some(first) = rest.first() else { return Some(GitName) };
     if is_control(rest) {
         return Some(GitControl);
     }
-    if is(first, "worktrees") {
-        // worktrees/NAME/…
-        return rest.get(2..).filter(|rest| is_control(rest)).map(|_| GitControl);
+    if is(first, "worktrees") && rest.len() > 2 {
+        // worktrees/NAME/…; there are also the submodules of that worktree.
+        let inner = |count: usize| above(2 + count);
+        return inside(&rest[2..], &inner, around);
     }
     if is(first, "modules") {
         // modules/NAME/…, where NAME may have slashes, and submodules submodules of their own.
@@ -69,12 +80,21 @@ fn inside(rest: &[&OsStr]) -> Option<ProtectionRule> {
             if is_control(&rest[index..]) {
                 return Some(GitControl);
             }
-            if is_any(rest[index], &DATA) {
+            // A name may look like a directory of data. What has a configuration, which no command can have made there, is
+            // a repository, and this its data.
+            if is_any(rest[index], &DATA) && around.exists(&above(index).join("config")) {
                 return None;
             }
         }
     }
     None
+}
+
+/// The rule on a new symbolic link inside a directory named `.git`: what it leads to would lie there as well, and most
+/// directories are above a place of control, or may come to be. Git makes none but in its data.
+fn link_inside(rest: &[&OsStr]) -> Option<ProtectionRule> {
+    let in_data = rest.len() > 1 && is_any(rest[0], &DATA);
+    (!in_data).then_some(GitControl)
 }
 
 /// Whether the first names of a path inside a repository lead to what git obeys.
@@ -104,5 +124,5 @@ fn completes(name: &OsStr, directory: &Path, around: &dyn Surroundings) -> bool 
     let has = |name: &str| around.exists(&directory.join(name));
     let other = [("objects", "refs"), ("refs", "objects"), ("HEAD", "commondir"), ("commondir", "HEAD")];
     let completed = other.iter().any(|(new, other)| is(name, new) && has(other));
-    completed && (CONTROL.iter().any(|control| has(control)) || has("info/attributes"))
+    completed && CONTROL.iter().chain(&WAYS).any(|waits| has(waits))
 }

@@ -207,17 +207,40 @@ impl ProtectedNames {
         if self.default_names { self.default_rule(path, effect, around) } else { None }
     }
 
+    /// Returns whether a root, or the home directory, is this path or lies below it: then it stays where it is.
+    pub fn leads_to_top(&self, path: &Path) -> bool {
+        self.tops.iter().any(|top| top.starts_with(path))
+    }
+
     /// A link in place of a directory above a protected path would give that path to whatever lies behind the link.
     fn leads_to_protected(&self, path: &Path) -> Option<ProtectionRule> {
         if let Some((_, rule)) = self.further.iter().find(|(further, _)| further.starts_with(path)) {
             return Some(*rule);
         }
-        // `**` matches below every directory, and what it matches is protected at its own place as well.
-        let fixed = |pattern: &PathPattern| !pattern.text().to_string_lossy().contains("**/");
-        let leads = |pattern: &PathPattern| {
-            pattern.literal_prefix().starts_with(path) || (fixed(pattern) && pattern.may_match_below(path))
-        };
-        self.patterns.iter().any(leads).then_some(ProtectionRule::Pattern)
+        if self.default_names && self.leads_to_top(path) {
+            return Some(ProtectionRule::HomeSettings);
+        }
+        self.patterns.iter().any(|pattern| self.leads_to_match(pattern, path)).then_some(ProtectionRule::Pattern)
+    }
+
+    fn leads_to_match(&self, pattern: &PathPattern, path: &Path) -> bool {
+        if pattern.literal_prefix().starts_with(path) {
+            return true;
+        }
+        // A `**` that begins where every root begins, or above, matches wherever a link may lead, if one name stands behind
+        // it: then what lies behind the link is protected at its own place. Behind several, the link could be one of them.
+        let everywhere = self.roots.iter().all(|root| root.starts_with(pattern.literal_prefix()));
+        match pattern.names_behind_any() {
+            Some([_]) if everywhere => false,
+            Some([names @ .., _]) if everywhere => {
+                let last = path.components().count();
+                (1..=names.len().min(last)).any(|count| {
+                    let ends = path.components().skip(last - count);
+                    ends.zip(names).all(|(end, name)| name.is_match(end.as_os_str()))
+                })
+            }
+            _ => pattern.may_match_below(path),
+        }
     }
 
     fn default_rule(&self, path: &Path, effect: Effect, around: &dyn Surroundings) -> Option<ProtectionRule> {

@@ -60,7 +60,6 @@ fn what_commits_and_rebases_write_is_open() {
         "/w/.git/rebase-merge/git-rebase-todo",
         "/w/.git/worktrees/x/index",
         "/w/.git/worktrees/x/HEAD",
-        "/w/.git/modules/sub/refs/heads/config",
         "/w/.git/modules/sub/index",
         "/w/.gitignore",
         "/w/.gitattributes",
@@ -71,6 +70,65 @@ fn what_commits_and_rebases_write_is_open() {
     ] {
         assert_eq!(rule(path), None, "{path}");
     }
+}
+
+/// The name of a submodule may hold a directory of data's; only the configuration, which git outside made, tells.
+#[test]
+fn submodules_of_any_name_are_protected_also_those_of_a_worktree() {
+    for path in [
+        "/w/.git/modules/lib/lfs/config",
+        "/w/.git/modules/vendor/logs/hooks/post-checkout",
+        "/w/.git/modules/deps/refs/heads/config",
+        "/w/.git/worktrees/x/modules/sub/config",
+        "/w/.git/worktrees/x/modules/a/b/hooks/post-checkout",
+    ] {
+        assert_eq!(rule(path), Some(GitControl), "{path}");
+        // What a command may make does not turn it into data.
+        let pretended = ["/w/.git/modules/lib/HEAD", "/w/.git/modules/lib/objects", "/w/.git/modules/deps/HEAD"];
+        assert_eq!(on(&pretended, path, Effect::Create), Some(GitControl), "{path}");
+    }
+    let made = ["/w/.git/modules/sub/config"];
+    assert_eq!(on(&made, "/w/.git/modules/sub/refs/heads/config", Effect::Create), None);
+    assert_eq!(on(&made, "/w/.git/modules/sub/logs/refs/heads/hooks/x", Effect::Create), None);
+    for path in ["/w/.git/worktrees/x", "/w/.git/worktrees/x/modules/sub/index"] {
+        assert_eq!(rule(path), None, "{path}");
+    }
+}
+
+/// What lies behind a link has the names below the link as well.
+#[test]
+fn no_link_stands_above_a_name_that_git_obeys() {
+    for path in [
+        "/w/.git/info",
+        "/w/.git/modules",
+        "/w/.git/modules/sub",
+        "/w/.git/worktrees",
+        "/w/.git/worktrees/x/modules",
+        "/w/.git/zz",
+        "/w/.git/objects",
+    ] {
+        assert_eq!(rule(path), None, "{path}");
+        assert_eq!(on(&[], path, Effect::CreateLink), Some(GitControl), "{path}");
+    }
+    assert_eq!(on(&[], "/w/.git/annex/x", Effect::CreateLink), None);
+    assert_eq!(on(&[], "/w/src/info", Effect::CreateLink), None);
+    let bare = ["/w/b/objects", "/w/b/refs"];
+    for path in ["/w/b/info", "/w/b/worktrees", "/w/b/modules", "/w/b/modules/sub"] {
+        assert_eq!(on(&bare, path, Effect::CreateLink), Some(GitControl), "{path}");
+    }
+    // A link that waits for the repository; behind it, something to obey can come later.
+    assert_eq!(on(&["/w/b/objects", "/w/b/info"], "/w/b/refs", Effect::Create), Some(GitRepository));
+}
+
+#[test]
+fn no_link_stands_in_place_of_a_root_or_above_one() {
+    let names =
+        ProtectedNames::below(["/w".into(), "/w/a/inner".into()]).with_default_names(Some(Path::new("/w/home")));
+    let on = |path: &str| names.rule_on(Path::new(path), Effect::CreateLink, &NOTHING);
+    for path in ["/w/a/inner", "/w/a", "/w/home"] {
+        assert!(on(path).is_some() && names.leads_to_top(Path::new(path)), "{path}");
+    }
+    assert!(on("/w/b").is_none() && on("/w/a/inner/x").is_none() && !names.leads_to_top(Path::new("/w/a/inner/x")));
 }
 
 #[test]
@@ -151,6 +209,27 @@ fn patterns_hold_present_or_absent_and_against_links_above_them() {
     }
     assert_eq!(on("/w/other", Effect::CreateLink), None);
     assert_eq!(on("/w/.git", Effect::Create), None, "default names were not asked for");
+}
+
+#[test]
+fn a_link_stands_for_no_name_behind_any_directories() {
+    let pattern = |text: &str| PathPattern::parse(OsStr::new(text), Path::new("/w"), None).unwrap();
+    let link = |roots: &[&str], text: &str, path: &str| {
+        let names = ProtectedNames::below(roots.iter().map(PathBuf::from)).with_pattern(pattern(text));
+        names.rule_on(Path::new(path), Effect::CreateLink, &NOTHING).is_some()
+    };
+    let workflows = "**/.github/workflows/*.yml";
+    for path in ["/w/.github", "/w/a/.github", "/w/a/.github/workflows"] {
+        assert!(link(&["/w"], workflows, path), "{path}");
+    }
+    for path in ["/w/a", "/w/node_modules/.bin/x", "/w/workflows"] {
+        assert!(!link(&["/w"], workflows, path), "{path}");
+    }
+    assert!(!link(&["/w"], "**/*.lock", "/w/a"));
+    // Where the pattern does not reach everywhere, a link may lead to where it does not.
+    assert!(link(&["/w"], "src/**/*.lock", "/w/src/a"));
+    assert!(link(&["/w", "/v"], "**/*.lock", "/w/a"));
+    assert!(link(&["/w"], "**/a/**/b", "/w/x"));
 }
 
 #[test]
