@@ -6,6 +6,7 @@ use crate::serve::Server;
 use crate::sys::{self, Call};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -183,6 +184,20 @@ impl Caller<'_> {
         let numbers = Self::fact(&status, "NStgid").or_else(|| Self::fact(&status, "Tgid"));
         let last = numbers.as_deref().and_then(|text| text.split_whitespace().last().map(str::to_owned));
         Ok(last.ok_or(Errno::ACCESS)?)
+    }
+
+    /// Refuses to make a file larger than its maker may (RLIMIT_FSIZE, setrlimit(2)).
+    pub(crate) fn may_grow_to(&self, length: u64) -> Outcome<()> {
+        let most = sys::file_size_limit(self.call.thread);
+        self.check()?;
+        if length <= most? {
+            return Ok(());
+        }
+        if let Some(thread) = i32::try_from(self.call.thread).ok().and_then(Pid::from_raw) {
+            // It may have ended, and then needs no signal.
+            let _ = kill_process(thread, Signal::XFSZ);
+        }
+        Err(Errno::FBIG.into())
     }
 
     /// Device number of the controlling terminal; ENXIO if there is none (tty(4)).

@@ -12,7 +12,8 @@ use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
-use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_dumpable_behavior};
+use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal};
+use rustix::process::{kill_process, pidfd_open, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -156,6 +157,9 @@ fn silence() -> Result<(), String> {
 fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, slot: &OnceLock<Arc<Server>>) {
     let Some([listener, root]) = receive(&socket) else { return };
     sys::switch_directly(listener.as_fd());
+    // Writers that wait for readers hold one descriptor each. The launcher runs already, and has what the caller gave it.
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let handle = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(proc) = openat(CWD, "/proc", handle, Mode::empty()) else { return };
     let Ok(own_descriptors) = openat(CWD, "/proc/self/fd", handle, Mode::empty()) else { return };

@@ -3,18 +3,19 @@
 //! Every directory is moved, and every link made, while nobody else changes anything: what was looked at stays where it was.
 
 use crate::caller::{Caller, Outcome};
+use crate::protect::is_read_only;
 use crate::resolve::{Name, Object};
 use crate::serve::{Answer, Worker};
 use pinfold_policy::{Effect, Moved};
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, linkat, mkdirat, mknodat, openat, renameat_with, symlinkat,
-    unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, StatxAttributes, StatxFlags, linkat, mkdirat,
+    mknodat, openat, openat2, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A directory with more below it than this cannot be moved; every name has to be looked at.
 const MOST_MOVED: usize = 1 << 20;
@@ -55,7 +56,7 @@ impl Caller<'_> {
         let (target, path) = (self.path(target)?, self.path(path)?);
         let _writing = self.server.names.write();
         let name = self.name(directory, &path)?;
-        if !self.is_there(&name) {
+        if self.at(&name)?.is_none() {
             self.permit("symlink", &name, Effect::CreateLink)?;
         }
         symlinkat(target, &name.parent, name.spelled())?;
@@ -70,8 +71,9 @@ impl Caller<'_> {
         }
         let _writing = self.server.names.write();
         let name = self.name(directory, &path)?;
-        if self.is_there(&name) {
+        if let Some(object) = self.at(&name)? {
             self.permit(if removes_directory { "rmdir" } else { "unlink" }, &name, Effect::Alter)?;
+            self.may_go(&name, &object)?;
         }
         let flags = if removes_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&name.parent, name.spelled(), flags)?;
@@ -85,14 +87,18 @@ impl Caller<'_> {
         let from = self.name(from.0, &from_path)?;
         let to = self.name(to.0, &to_path)?;
         if let (Some(object), Some(from_path), Some(to_path)) =
-            (self.at(&from), self.path_of_name(&from)?, self.path_of_name(&to)?)
+            (self.at(&from)?, self.path_of_name(&from)?, self.path_of_name(&to)?)
         {
+            self.in_reach(&from_path, &from.parent)?;
+            self.in_reach(&to_path, &to.parent)?;
             self.permit_move("rename", &object, &from_path, &to_path)?;
-            match self.at(&to) {
-                Some(other) if flags.contains(RenameFlags::EXCHANGE) => {
+            self.may_go(&from, &object)?;
+            if let Some(other) = self.at(&to)? {
+                if flags.contains(RenameFlags::EXCHANGE) {
                     self.permit_move("rename", &other, &to_path, &from_path)?;
                 }
-                _ => {}
+                // What is replaced goes as well.
+                self.may_go(&to, &other)?;
             }
         }
         renameat_with(&from.parent, from.spelled(), &to.parent, to.spelled(), flags)?;
@@ -143,6 +149,9 @@ impl Caller<'_> {
             _ => return Err(Errno::INVAL.into()),
         }
         self.permit_object("truncate", &object, false)?;
+        if length > object.stat.st_size.cast_unsigned() {
+            self.may_grow_to(length)?;
+        }
         // ftruncate(2) asks for the same rights that truncate(2) does: writing, and Landlock's right to truncate.
         let file = self.open_again(&object, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
         rustix::fs::ftruncate(&file, length)?;
@@ -151,16 +160,27 @@ impl Caller<'_> {
 
     /// What is there already is the kernel's to complain about.
     fn permit_new(&self, operation: &'static str, name: &Name) -> Outcome<()> {
-        if self.is_there(name) { Ok(()) } else { self.permit(operation, name, Effect::Create) }
+        if self.at(name)?.is_some() { Ok(()) } else { self.permit(operation, name, Effect::Create) }
     }
 
-    fn is_there(&self, name: &Name) -> bool {
-        self.at(name).is_some()
-    }
-
-    fn at(&self, name: &Name) -> Option<Object> {
+    /// SECURITY: only what is certainly not there is none. A look that fails for any other reason is no answer.
+    fn at(&self, name: &Name) -> Outcome<Option<Object>> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Object::of(openat(&name.parent, &*name.name, flags, Mode::empty()).ok()?).ok()
+        match openat(&name.parent, &*name.name, flags, Mode::empty()) {
+            Ok(handle) => Object::of(handle).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Keeps in place what is mounted in the command's tree, and what leads to a root. The kernel asks about mounts in the
+    /// tree of whoever calls, and that is ours.
+    fn may_go(&self, name: &Name, object: &Object) -> Outcome<()> {
+        let Some(path) = self.path_of_name(name)? else { return Ok(()) };
+        if !self.server.protected.leads_to_top(&path) && !is_mounted(&object.handle, b"")? {
+            return Ok(());
+        }
+        Err(if is_read_only(&name.parent)? { Errno::ROFS } else { Errno::BUSY }.into())
     }
 
     /// Permits something to go from one name to another, with everything below it.
@@ -172,18 +192,24 @@ impl Caller<'_> {
         if object.kind() != FileType::Directory || !(protected.concerns(from) || protected.concerns(to)) {
             return Ok(());
         }
-        let directory =
-            openat(&object.handle, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        self.permit_tree(operation, directory, from, to)
+        self.permit_tree(operation, &object.handle, from, to)
     }
 
-    fn permit_tree(&self, operation: &'static str, top: OwnedFd, from: &Path, to: &Path) -> Outcome<()> {
+    fn permit_tree(&self, operation: &'static str, top: &OwnedFd, from: &Path, to: &Path) -> Outcome<()> {
         let protected = &self.server.protected;
         let now = |path: &Path| self.exists(path);
         let then = Moved { now: &now, from, to };
-        let mut pending = vec![(top, std::path::PathBuf::new())];
+        // Names, not descriptors: a tree may have more directories than we may have open.
+        let mut pending = vec![PathBuf::new()];
         let mut seen = 0;
-        while let Some((directory, below)) = pending.pop() {
+        while let Some(below) = pending.pop() {
+            let directory = match open_below(top, &below) {
+                Ok(directory) => directory,
+                // Its type was not known.
+                Err(Errno::NOTDIR | Errno::LOOP) if below != Path::new("") => continue,
+                // What cannot be looked at cannot be moved.
+                Err(errno) => return Err(errno.into()),
+            };
             for entry in Dir::read_from(&directory)? {
                 let entry = entry?;
                 let name = entry.file_name().to_bytes();
@@ -203,17 +229,44 @@ impl Caller<'_> {
                 if let Some(rule) = protected.rule_on(&reached, arrives, &then) {
                     return Err(self.deny(operation, &reached, Some(rule)));
                 }
+                // A cover would go along, and the next call would not find what it is to close.
+                if is_mounted(&directory, name)? {
+                    return Err(Errno::BUSY.into());
+                }
                 if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
-                    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    match openat(&directory, name, flags, Mode::empty()) {
-                        Ok(inner) => pending.push((inner, path)),
-                        Err(Errno::NOTDIR | Errno::LOOP) => {}
-                        // What cannot be looked at cannot be moved.
-                        Err(errno) => return Err(errno.into()),
-                    }
+                    pending.push(path);
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Whether something is mounted at a name, or, without one, at what a handle holds.
+fn is_mounted(at: &OwnedFd, name: &[u8]) -> Outcome<bool> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    let known = rustix::fs::statx(at, name, flags, StatxFlags::empty())?;
+    let told = known.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    // A kernel that does not tell is older than the listener that we serve.
+    if told { Ok(known.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) } else { Err(Errno::NOSYS.into()) }
+}
+
+/// Opens a directory below another, however long its path is.
+fn open_below(top: &OwnedFd, below: &Path) -> Result<OwnedFd, Errno> {
+    const MOST: usize = 2048;
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let step = |at: &OwnedFd, path: &Path, last: OFlags| {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        openat2(at, path, last | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty(), within)
+    };
+    let mut at = None;
+    let mut piece = PathBuf::new();
+    for name in below {
+        if piece.as_os_str().len() > MOST {
+            at = Some(step(at.as_ref().unwrap_or(top), &piece, OFlags::PATH)?);
+            piece.clear();
+        }
+        piece.push(name);
+    }
+    step(at.as_ref().unwrap_or(top), &piece, OFlags::RDONLY)
 }

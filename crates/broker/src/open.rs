@@ -1,7 +1,8 @@
 //! open(2) in its forms, where it could change something.
 
 use crate::caller::{Caller, Outcome};
-use crate::resolve::{Found, Name, Object};
+use crate::protect::is_read_only;
+use crate::resolve::{Found, Name, Object, on_proc};
 use crate::serve::{Answer, Waiting, Worker};
 use pinfold_policy::Effect;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, openat, openat2};
@@ -49,7 +50,8 @@ impl Caller<'_> {
         let has = |flag: i32| flags & flag.cast_unsigned() != 0;
         let close_on_exec = has(libc::O_CLOEXEC);
         // SECURITY: a terminal that this process opened must not become its own controlling one.
-        let ours = OFlags::from_bits_retain(flags) | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let ours = OFlags::from_bits_retain(flags) | OFlags::CLOEXEC;
+        let ours = if has(libc::O_PATH) { ours } else { ours | OFlags::NOCTTY };
         let mode = Mode::from_bits_retain(mode & 0o7777);
         let file = |file: OwnedFd| Ok(Answer::File { file, close_on_exec });
         if flags & UNNAMED != 0 {
@@ -89,11 +91,25 @@ impl Caller<'_> {
                 if object.kind() == FileType::Symlink && !has(libc::O_PATH) {
                     return Err(Errno::LOOP.into());
                 }
-                if flags & ACCESS != 0 || has(libc::O_TRUNC) {
+                let writes = flags & ACCESS != 0 || has(libc::O_TRUNC);
+                if writes {
                     match &name {
+                        // The walls know devices by themselves.
+                        Some(name) if object.is_device() => self.permit_place("open", name, Effect::Alter)?,
                         Some(name) => self.permit("open", name, Effect::Alter)?,
                         None => self.permit_object("open", &object, false)?,
                     }
+                }
+                // SECURITY: we may look at more processes than the command may, ourselves among them, and it leaves to us
+                // whatever it asks for with O_CREAT. Its own entries are resolved without a name, and not opened either.
+                if on_proc(&object.handle)? {
+                    let read_only = writes && is_read_only(&object.handle)?;
+                    return Err(if read_only { Errno::ROFS } else { Errno::ACCESS }.into());
+                }
+                // SECURITY: what goes into a FIFO does not change its file system, so a read-only mount lets it pass. The
+                // command's Landlock domain would not, but behind a mount tree we cannot wear one.
+                if writes && object.kind() == FileType::Fifo && is_read_only(&object.handle)? {
+                    return Err(Errno::ACCESS.into());
                 }
                 if object.kind() == FileType::CharacterDevice && device(&object) == TERMINAL {
                     return file(self.open_terminal(ours)?);

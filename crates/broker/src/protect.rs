@@ -34,9 +34,30 @@ impl Caller<'_> {
     /// Refuses an effect that the policy forbids at this name.
     pub(crate) fn permit(&self, operation: &'static str, name: &Name, effect: Effect) -> Outcome<()> {
         match self.path_of_name(name)? {
-            Some(path) => self.permit_path(operation, &path, effect),
+            Some(path) => {
+                self.in_reach(&path, &name.parent)?;
+                self.permit_path(operation, &path, effect)
+            }
             None => Ok(()),
         }
+    }
+
+    /// The same for what is not changed by its name.
+    pub(crate) fn permit_place(&self, operation: &'static str, name: &Name, effect: Effect) -> Outcome<()> {
+        self.path_of_name(name)?.map_or(Ok(()), |path| self.permit_path(operation, &path, effect))
+    }
+
+    /// Where no mount tree stands, names are changed in the writable places alone, by *these* names.
+    ///
+    /// SECURITY: Landlock knows directories, not paths: a root that was moved, or has another name through another mount,
+    /// stays writable for it, and the policy would not know the names in it.
+    pub(crate) fn in_reach(&self, path: &Path, parent: impl AsFd) -> Outcome<()> {
+        let writable = &self.server.writable;
+        if !self.server.governs_metadata || writable.iter().any(|root| path.starts_with(root)) {
+            return Ok(());
+        }
+        // The kernel says it better.
+        if is_read_only(parent)? { Ok(()) } else { Err(Errno::ACCESS.into()) }
     }
 
     pub(crate) fn permit_path(&self, operation: &'static str, path: &Path, effect: Effect) -> Outcome<()> {
@@ -53,7 +74,13 @@ impl Caller<'_> {
         if metadata && self.server.governs_metadata && !self.is_writable(&path, object) {
             return Err(self.deny(operation, &path, None));
         }
-        if path.is_absolute() { self.permit_path(operation, &path, Effect::Alter) } else { Ok(()) }
+        if !path.is_absolute() {
+            return Ok(());
+        }
+        if !metadata && !object.is_device() && object.stat.st_nlink > 0 {
+            self.in_reach(&path, &object.handle)?;
+        }
+        self.permit_path(operation, &path, Effect::Alter)
     }
 
     fn is_writable(&self, path: &Path, object: &Object) -> bool {
@@ -78,4 +105,9 @@ impl Caller<'_> {
         self.server.denials.note(denial, || self.who());
         Refusal::Denied
     }
+}
+
+/// Whether what a handle holds lies on a mount that is read-only.
+pub(crate) fn is_read_only(handle: impl AsFd) -> Outcome<bool> {
+    Ok(rustix::fs::fstatvfs(handle)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }

@@ -64,6 +64,10 @@ impl Object {
     pub(crate) fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
     }
+
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.kind(), FileType::CharacterDevice | FileType::BlockDevice)
+    }
 }
 
 /// A directory, or a place in the caller's own part of `/proc`.
@@ -289,6 +293,6 @@ fn open_handle(at: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn on_proc(directory: &OwnedFd) -> Result<bool, Errno> {
+pub(crate) fn on_proc(directory: &OwnedFd) -> Result<bool, Errno> {
     Ok(fstatfs(directory)?.f_type == PROC)
 }

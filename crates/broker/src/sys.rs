@@ -104,6 +104,14 @@ pub(crate) fn read_memory(thread: u32, address: u64, into: &mut [u8]) -> Result<
         .map(|count| count as usize)
 }
 
+/// The size beyond which a thread may make no file larger.
+pub(crate) fn file_size_limit(thread: u32) -> Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: borrowed; nothing is set.
+    let told = unsafe { libc::prlimit(thread.cast_signed(), libc::RLIMIT_FSIZE, std::ptr::null(), &raw mut limit) };
+    check(told).map(|_| limit.rlim_cur)
+}
+
 /// Gives the calling thread a umask of its own (and a working directory that nobody uses).
 pub(crate) fn unshare_umask() -> Result<()> {
     // SAFETY: plain; nothing here relies on the working directory being shared between threads.

@@ -13,7 +13,7 @@ use crate::sys;
 pub(crate) const OPEN_CHANGES: u32 =
     g::O_WRONLY | g::O_RDWR | g::O_CREAT | g::O_TRUNC | (g::O_TMPFILE & !g::O_DIRECTORY);
 
-/// Calls that change names, or a file by its name; and modes, because a name that is executed is worth its mode.
+/// Calls that change names, or a file by its name; and modes.
 pub(crate) const NAMES: &[u32] = &[
     g::__NR_creat,
     g::__NR_truncate,
@@ -39,7 +39,7 @@ pub(crate) const NAMES: &[u32] = &[
     g::__NR_umask,
 ];
 
-/// All other calls that change metadata.
+/// All other calls that change metadata. A name that is executed is worth its mode, and an attribute (acl(5)) can change it.
 pub(crate) const METADATA: &[u32] = &[
     g::__NR_chown,
     g::__NR_fchown,

@@ -195,7 +195,7 @@ struct Refused {
     network: bool,
     /// No PID and IPC namespaces stand between the command and the processes outside.
     outside: bool,
-    /// A broker answers for names, and without namespaces for metadata; nothing is refused here that it governs.
+    /// A broker answers for names and metadata; nothing is refused here that it governs.
     broker: bool,
 }
 
@@ -250,7 +250,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
     let metadata = refused.metadata;
     match number {
         g::__NR_ioctl if metadata => Verdict::Requests { otherwise: REFUSE },
-        g::__NR_ioctl if refused.broker && refused.outside => Verdict::Requests { otherwise: NOTIFY },
+        g::__NR_ioctl if refused.broker => Verdict::Requests { otherwise: NOTIFY },
         g::__NR_ioctl => Verdict::Decide { argument: 1, listed: List::Ioctls, then: REFUSE, otherwise: ALLOW },
         g::__NR_fcntl => Verdict::RefuseAsync,
         g::__NR_socket | g::__NR_socketpair => {
@@ -266,7 +266,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         // Its flags lie in memory, where no filter can look; programs then use openat(2).
         g::__NR_openat2 if refused.broker => Verdict::Give(MISSING),
         _ if refused.broker && contains(brokered::NAMES, number) => Verdict::Give(NOTIFY),
-        _ if refused.broker && refused.outside && contains(brokered::METADATA, number) => Verdict::Give(NOTIFY),
+        _ if refused.broker && contains(brokered::METADATA, number) => Verdict::Give(NOTIFY),
         FOREIGN_NUMBERS.. => Verdict::Give(KILL),
         _ if number > NEWEST || contains(ABSENT, number) => Verdict::Give(MISSING),
         _ if contains(DENIED, number) => Verdict::Give(REFUSE),

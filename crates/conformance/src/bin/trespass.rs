@@ -63,6 +63,12 @@ fn mode_by(number: i64, descriptor: i32, flags: i32) -> io::Result<()> {
     check(unsafe { libc::syscall(number, descriptor, c"".as_ptr(), 0o777, flags) }).map(drop)
 }
 
+fn set_attribute(path: &str, name: &std::ffi::CStr, value: &[u8]) -> io::Result<()> {
+    let path = c(path);
+    // SAFETY: all three live for the length of the call, and the length is the slice's.
+    check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) }).map(drop)
+}
+
 const CREATE: i32 = libc::O_WRONLY | libc::O_CREAT;
 
 const ATTEMPTS: &[(&str, Act)] = &[
@@ -197,6 +203,42 @@ const ATTEMPTS: &[(&str, Act)] = &[
     ("mode-by-path-descriptor", || {
         let file = open(libc::AT_FDCWD, ".git/hooks/pre-commit", libc::O_PATH)?;
         mode_by(452, file, libc::AT_EMPTY_PATH)
+    }),
+    ("mode-by-acl", || {
+        // acl(5): version 2, then tag, permissions and id of owner, group and others.
+        let entry =
+            |tag: u16, permissions: u16| [tag.to_le_bytes(), permissions.to_le_bytes(), [255; 2], [255; 2]].concat();
+        let acl = [2_u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 5), entry(0x20, 5)].concat();
+        set_attribute(".git/hooks/pre-commit", c"system.posix_acl_access", &acl)
+    }),
+    ("attribute", || set_attribute(".git/config", c"user.x", b"evil")),
+    ("times", || {
+        let file = open(libc::AT_FDCWD, ".git/config", libc::O_RDONLY)?;
+        // SAFETY: without times, the kernel takes its own.
+        check(unsafe { libc::futimens(file, std::ptr::null()) }).map(drop)
+    }),
+    // Links above what git obeys, and submodules whose names mislead.
+    ("link-for-information", || {
+        fs::rename(".git/info", ".git/old")?;
+        std::os::unix::fs::symlink("../plain", ".git/info")
+    }),
+    ("link-for-a-submodule", || std::os::unix::fs::symlink("../../plain", ".git/modules/new")),
+    ("link-for-submodules-of-a-worktree", || std::os::unix::fs::symlink("../../../plain", ".git/worktrees/w/modules")),
+    ("link-moved-in", || {
+        std::os::unix::fs::symlink("../../plain", "alias")?;
+        fs::rename("alias", ".git/modules/new")
+    }),
+    ("link-in-a-bare-repository", || {
+        fs::rename("bare/info", "bare/old")?;
+        std::os::unix::fs::symlink("../plain", "bare/info")
+    }),
+    ("submodule-named-as-data", || {
+        fs::create_dir_all(".git/modules/lib/lfs")?;
+        write(".git/modules/lib/lfs/config", CREATE)
+    }),
+    ("submodule-of-a-worktree", || {
+        fs::create_dir_all(".git/worktrees/w/modules/s")?;
+        write(".git/worktrees/w/modules/s/config", CREATE)
     }),
     // Repositories without the name.
     ("bare-config", || write("bare/config", libc::O_WRONLY)),

@@ -122,7 +122,11 @@ fn is_repository(directory: &Path, around: &dyn Surroundings) -> bool {
 /// Whether a new name makes a directory a repository in which something to obey waits already.
 fn completes(name: &OsStr, directory: &Path, around: &dyn Surroundings) -> bool {
     let has = |name: &str| around.exists(&directory.join(name));
-    let other = [("objects", "refs"), ("refs", "objects"), ("HEAD", "commondir"), ("commondir", "HEAD")];
+    // Another directory's configuration is obeyed, whatever is there.
+    if (is(name, "commondir") && has("HEAD")) || (is(name, "HEAD") && has("commondir")) {
+        return true;
+    }
+    let other = [("objects", "refs"), ("refs", "objects")];
     let completed = other.iter().any(|(new, other)| is(name, new) && has(other));
     completed && CONTROL.iter().chain(&WAYS).any(|waits| has(waits))
 }

@@ -148,6 +148,16 @@ fn the_last_piece_of_a_repository_with_hooks_or_configuration_is_refused() {
     assert_eq!(on(&["/w/b/refs", "/w/b/hooks/x"], "/w/b/objects", Effect::CreateLink), Some(GitRepository));
     assert_eq!(on(&["/w/b/refs", "/w/b/info/attributes"], "/w/b/objects", Effect::Create), Some(GitRepository));
     assert_eq!(on(&["/w/b/HEAD", "/w/b/config.worktree"], "/w/b/commondir", Effect::Create), Some(GitRepository));
+    // A pointer to another directory needs nothing beside it, and a repository may lie below `.git`.
+    assert_eq!(on(&["/w/s/HEAD"], "/w/s/commondir", Effect::Create), Some(GitRepository));
+    assert_eq!(on(&["/w/s/commondir"], "/w/s/HEAD", Effect::CreateLink), Some(GitRepository));
+    assert_eq!(on(&[], "/w/s/commondir", Effect::Create), None);
+    let below = ["/w/.git/zz/objects", "/w/.git/zz/refs"];
+    assert_eq!(on(&below, "/w/.git/zz/config", Effect::Create), Some(GitControl));
+    assert_eq!(
+        on(&["/w/.git/zz/objects", "/w/.git/zz/config"], "/w/.git/zz/refs", Effect::Create),
+        Some(GitRepository)
+    );
     // Also in the data of another, where nobody looks; but not what holds the hooks of the other itself.
     assert_eq!(
         on(&["/w/.git/lfs/x/objects", "/w/.git/lfs/x/config"], "/w/.git/lfs/x/refs", Effect::Create),
