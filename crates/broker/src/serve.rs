@@ -118,19 +118,20 @@ impl Server {
             Ok(Answer::Value(value)) => sys::answer(listener, call.id, Ok(value)),
             Ok(Answer::GoOn) => sys::let_go_on(listener, call.id),
             Ok(Answer::Later) => Ok(()),
-            Ok(Answer::File { file, close_on_exec }) => self.give(call.id, &file, close_on_exec),
+            Ok(Answer::File { file, close_on_exec }) => self.give(call.id, file, close_on_exec),
             Err(Refusal::Errno(errno)) => sys::answer(listener, call.id, Err(errno)),
             Err(Refusal::Denied | Refusal::Gone) => sys::answer(listener, call.id, Err(Errno::PERM)),
         };
     }
 
-    fn give(&self, call: u64, file: &OwnedFd, close_on_exec: bool) -> sys::Result<()> {
+    /// When the call returns, nobody but the caller has the file: it may be executed at once (ETXTBSY), leased, or unlocked by
+    /// closing it.
+    fn give(&self, call: u64, file: OwnedFd, close_on_exec: bool) -> sys::Result<()> {
         let listener = self.listener.as_fd();
-        match sys::give(listener, call, file.as_fd(), close_on_exec) {
-            // The caller has no room for another descriptor (EMFILE), or is gone.
-            Err(errno) => sys::answer(listener, call, Err(errno)),
-            Ok(()) => Ok(()),
-        }
+        // The caller may have no room for another descriptor (EMFILE), or be gone.
+        let number = sys::give(listener, call, file.as_fd(), close_on_exec);
+        drop(file);
+        sys::answer(listener, call, number)
     }
 
     pub(crate) fn wait_for_reader(&self, waiting: Waiting) -> Outcome<()> {
@@ -169,7 +170,7 @@ impl Server {
             Ok(file) => {
                 let flags = rustix::fs::fcntl_getfl(&file).map(|flags| flags.difference(OFlags::NONBLOCK));
                 match flags.and_then(|flags| rustix::fs::fcntl_setfl(&file, flags)) {
-                    Ok(()) => self.give(waiting.call, &file, waiting.close_on_exec),
+                    Ok(()) => self.give(waiting.call, file, waiting.close_on_exec),
                     Err(errno) => sys::answer(listener, waiting.call, Err(errno)),
                 }
             }

@@ -67,17 +67,19 @@ pub(crate) fn let_go_on(listener: BorrowedFd<'_>, id: u64) -> Result<()> {
     respond(listener, &libc::seccomp_notif_resp { id, val: 0, error: 0, flags })
 }
 
-/// Answers a call with a new descriptor of this open file.
-pub(crate) fn give(listener: BorrowedFd<'_>, id: u64, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<()> {
+/// Gives whoever waits a descriptor of this open file, and returns its number there; the call still waits.
+///
+/// SINCE(Linux 5.14) SECCOMP_ADDFD_FLAG_SEND would answer as well, but then our own descriptor could outlive the call.
+pub(crate) fn give(listener: BorrowedFd<'_>, id: u64, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<i64> {
     let request = libc::seccomp_notif_addfd {
         id,
-        flags: libc::SECCOMP_ADDFD_FLAG_SEND as u32,
+        flags: 0,
         srcfd: file.as_raw_fd().unsigned_abs(),
         newfd: 0,
         newfd_flags: if close_on_exec { libc::O_CLOEXEC as u32 } else { 0 },
     };
     // SAFETY: borrowed; the request reads one `seccomp_notif_addfd`.
-    check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) }).map(drop)
+    check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request) })
 }
 
 /// Whether a call still waits for its answer: then its thread number still means the same thread.

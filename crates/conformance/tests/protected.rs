@@ -4,6 +4,9 @@
 //! Tests are called `BACKEND/UID/CLAIM`. Attempts are those of the program `pinfold-trespass`; each one succeeds without walls.
 //! What is protected is looked at from outside, by rules of this file's own.
 
+#[path = "protected/broker_attacks.rs"]
+mod broker_attacks;
+
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::start::{Backend, Mode, find_binary, uids};
 use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
@@ -34,12 +37,12 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("a-stopped-broker-frees-nothing", broker_stopped),
     ("a-flood-of-refusals-is-counted", flood),
     ("descriptors-umask-fifos-and-terminals-are-as-without", same_as_without),
-    ("what-is-mounted-or-leads-to-a-root-stays-in-place", mounts_stay),
-    ("a-root-below-a-shared-temp-directory-stays-in-place", temp_root),
-    ("fifos-outside-and-other-processes-entries-are-closed", fifos_and_proc),
-    ("another-name-of-the-workspace-protects-as-well", other_name),
-    ("a-broker-without-descriptors-refuses", without_descriptors),
-    ("bounds-and-large-directories-are-as-without", bounds_and_sizes),
+    ("what-is-mounted-or-leads-to-a-root-stays-in-place", broker_attacks::mounts_stay),
+    ("a-root-below-a-shared-temp-directory-stays-in-place", broker_attacks::temp_root),
+    ("fifos-outside-and-other-processes-entries-are-closed", broker_attacks::fifos_and_proc),
+    ("another-name-of-the-workspace-protects-as-well", broker_attacks::other_name),
+    ("a-broker-without-descriptors-refuses", broker_attacks::without_descriptors),
+    ("bounds-and-large-directories-are-as-without", broker_attacks::bounds_and_sizes),
 ];
 
 fn main() {
@@ -485,146 +488,4 @@ fn same_as_without(scene: &Scene) -> Result<(), String> {
     let (with, outcome) = scene.protected(&["/bin/bash", "-c", script])?;
     expect(denials(&outcome).is_empty(), outcome.to_string())?;
     expect_equal(strip(with), without)
-}
-
-/// Runs a script that says `did NAME` for each attempt that succeeds; none may.
-fn nothing_done(scene: &Scene, options: &[&str], script: &str) -> Result<(), String> {
-    let (said, _) = scene.with(options, &["/bin/bash", "-c", script])?;
-    expect(said.contains("the end") && !said.contains("did "), said)
-}
-
-/// The kernel asks about mounts in the tree of whoever calls: the broker's is another than the command's.
-fn mounts_stay(scene: &Scene) -> Result<(), String> {
-    let ws = text(&scene.ws());
-    scene.outside(&[
-        "/bin/sh",
-        "-c",
-        "cd $0; mkdir -p a/inner d; echo secret > .secret; echo secret > d/.secret",
-        &ws,
-    ])?;
-    let inner = format!("{ws}/a/inner");
-    let moves = "
-        mv a/inner a/old && echo did move; mv a b && echo did move above; rmdir a/inner && echo did remove
-        python3 -c 'import ctypes,sys; sys.exit(ctypes.CDLL(None).renameat2(-100, b\"a/inner\", -100, b\"plain\", 2) == 0)' || echo did exchange
-        mv -T plain a/inner && echo did move over; cd a/inner; mv ../inner ../other && echo did move from inside; echo the end";
-    nothing_done(scene, &["--protect", "default", "--writable", &inner], moves)?;
-    expect(scene.ws().join("a/inner").is_dir(), "it is there")?;
-    if scene.backend == Backend::Namespace {
-        let covers = "
-            mv .secret x && echo did move; echo n > n; mv n .secret && echo did move over; rm -f .secret && echo did remove
-            mv d e && echo did move above; ln n .secret && echo did link; echo the end";
-        nothing_done(scene, &["--protect", "default", "--deny-read", ".secret", "--deny-read", "d/.secret"], covers)?;
-        expect(scene.ws().join(".secret").exists() && scene.ws().join("d/.secret").exists(), "they are there")?;
-    }
-    // Where nothing is mounted and no root lies, all of it can be done.
-    let (said, _) =
-        scene.protected(&["/bin/bash", "-c", "mv a/inner a/old; mv .secret x; mv d e; rmdir a/old; echo $?"])?;
-    expect(said.starts_with("0\n"), said)
-}
-
-/// The directories that lead to a root there are the command's own.
-fn temp_root(scene: &Scene) -> Result<(), String> {
-    let place = scene.outside(&["mktemp", "-d", "/var/tmp/pinfold-XXXXXX"])?;
-    let place = place.trim();
-    let ws = format!("{place}/x/ws");
-    scene.outside(&["mkdir", "-p", &format!("{ws}/.git/hooks")])?;
-    let script = format!(
-        "mv {place}/x {place}/z && echo did move; mv {place} /var/tmp/q && echo did move; mv {ws} {place}/q && echo did move
-         for place in {place}/z/ws /var/tmp/q/x/ws {ws} {place}/q; do echo x > $place/.git/hooks/post-commit; mkdir $place/.idea; done
-         echo the end"
-    );
-    let done = nothing_done(scene, &["--protect", "default", "--writable", &ws], &script);
-    let hook = Path::new(&ws).join(".git/hooks/post-commit").exists();
-    let settings = Path::new(&ws).join(".idea").exists();
-    std::fs::remove_dir_all(place).map_err(|error| error.to_string())?;
-    done?;
-    expect(!hook && !settings, "nothing came to be")
-}
-
-/// A second wall behind the broker's decisions: what a mount tree does not hold, and what only the broker may look at.
-fn fifos_and_proc(scene: &Scene) -> Result<(), String> {
-    let fifo = text(&scene.walls.home().join("broker-fifo"));
-    scene.outside(&["mkfifo", &fifo])?;
-    let control = format!("exec 3<>{fifo}; echo through");
-    expect_equal(scene.outside(&["/bin/bash", "-c", &control])?, "through\n".to_owned())?;
-    let script = format!(
-        "(exec 3<>{fifo}) && echo did open; (echo x 1<>{fifo} >&0) && echo did write
-         cat > look.py <<'end'
-import os
-for pid in filter(str.isdigit, os.listdir('/proc')):
-    for name in ('environ', 'maps', 'mem', 'auxv', 'pagemap'):
-        if int(pid) in (os.getpid(), os.getppid()): continue
-        try: os.open(f'/proc/{{pid}}/{{name}}', os.O_RDONLY | os.O_CREAT); print('did open', pid, name)
-        except PermissionError: pass
-        except (FileNotFoundError, ProcessLookupError): pass
-end
-         python3 look.py; mkfifo in; (cat in & echo well > in; wait); echo the end"
-    );
-    let done = nothing_done(scene, &["--protect", "default"], &script);
-    std::fs::remove_file(&fifo).map_err(|error| error.to_string())?;
-    done
-}
-
-/// The same directory, mounted elsewhere as well. Landlock knows directories, not paths.
-fn other_name(scene: &Scene) -> Result<(), String> {
-    let alias = text(&scene.walls.home().join("alias"));
-    let ws = text(&scene.ws());
-    // In a mount namespace of the caller's own, which leaves nothing on the host; an ordinary user makes one by user id.
-    let before = scene.guarded();
-    let script = format!(
-        "mkdir -p {alias} && mount --bind {ws} {alias} || exit 9
-         \"$@\" /bin/bash -c 'echo x > {alias}/.git/hooks/post-commit && echo did hook; mkdir {alias}/.idea && echo did make
-         mv {alias}/.git/config {alias}/c && echo did move; ln {alias}/.git/config l && echo did link
-         truncate -s 0 {alias}/.git/config && echo did truncate; chmod 777 {alias}/.git/config && echo did change
-         echo well > here && echo the end'"
-    );
-    let mut run = scene.walls.run_words(Some(scene.backend), Mode::WorkspaceWrite);
-    let dashes = run.pop().unwrap_or_default();
-    run.extend(["--protect".to_owned(), "default".to_owned(), dashes]);
-    let mut words: Vec<String> = ["unshare", "--mount"].map(str::to_owned).to_vec();
-    if scene.walls.fixture.uid != 0 {
-        words.push("--map-current-user".to_owned());
-        words.push("--keep-caps".to_owned());
-    }
-    words.extend(["/bin/bash", "-c", &script, "sh"].map(str::to_owned));
-    words.extend(run);
-    let finished = Walls::finish(&mut scene.walls.plain(&words))?;
-    let said = format!("{}{}", written(&finished.stdout), written(&finished.stderr));
-    let _ = std::fs::remove_dir(&alias);
-    expect(said.contains("the end") && !said.contains("did "), said)?;
-    scene.unchanged(&before, "another name")
-}
-
-/// Writers that wait for readers hold descriptors of the broker's, as many as it may have.
-fn without_descriptors(scene: &Scene) -> Result<(), String> {
-    let script = "
-        for i in $(seq 120); do mkfifo f$i || break; done
-        for i in $(seq 120); do (echo x > f$i) & mv .git/hooks stolen; rm -f .git/config; done
-        kill $(jobs -p); echo the end";
-    let before = scene.guarded();
-    let mut words = scene.walls.run_words(Some(scene.backend), Mode::WorkspaceWrite);
-    let dashes = words.pop().unwrap_or_default();
-    words.extend(["--protect".to_owned(), "default".to_owned(), dashes]);
-    words.splice(0..0, ["prlimit", "--nofile=128:128"].map(str::to_owned));
-    words.extend(["/bin/bash", "-c", script].map(str::to_owned));
-    let finished = Walls::finish(&mut scene.walls.plain(&words))?;
-    let said = format!("{}{}", written(&finished.stdout), written(&finished.stderr));
-    expect(said.contains("the end") && said.contains("Too many open files"), said)?;
-    scene.unchanged(&before, "without descriptors")
-}
-
-fn bounds_and_sizes(scene: &Scene) -> Result<(), String> {
-    let script = "
-        set -e; mkdir big; (cd big; seq 1500 | xargs mkdir); ulimit -Sn 64; mv big large; test -d large/1500; echo moved
-        python3 -c 'import os, resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN); open(\"f\", \"w\").close()
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); os.truncate(\"f\", 4096)
-try: os.truncate(\"f\", 1 << 30)
-except OSError as error: print(error.strerror)'";
-    for options in [&["--protect", "default"][..], &[]] {
-        scene.lay_out()?;
-        let (said, _) = scene.with(options, &["/bin/bash", "-c", script])?;
-        expect(said.starts_with("moved\nFile too large\n"), said)?;
-    }
-    Ok(())
 }
