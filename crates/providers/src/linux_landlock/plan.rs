@@ -90,7 +90,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     }
     let mut notes = Vec::new();
     let nested = request.roots.windows(2).any(|pair| pair[1].path.starts_with(&pair[0].path));
-    if nested {
+    if nested && !request.is_brokered() {
         let note = "A root inside another root can be renamed by the command; the next call then refuses it.";
         notes.push(note.to_owned());
     }

@@ -79,6 +79,11 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         .checked(G::Descendants, &[Layer::PidNamespace])
         .checked(G::ControlPlane, &with_landlock(&[Layer::MountTree, Layer::PidNamespace], 1))
         .note(G::ControlPlane, CONTROL_PLANE);
+    if request.is_brokered() {
+        let note = "Calls that change names or open files for writing are performed by the broker: behind its decisions stand \
+                    the mount tree and its own check of FIFOs, not Landlock.";
+        lines.note(G::WriteContent, note);
+    }
     let mut notes = Vec::new();
     let covered = request.covered();
     let temp = if !request.writes() {
