@@ -3,6 +3,7 @@
 
 use pinfold_policy::SandboxError;
 use pinfold_policy::quote::quote;
+use pinfold_providers::links_on;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -38,23 +39,28 @@ impl Drop for Draft {
 
 impl ReportFile {
     /// Prepares a report at `path`, with `-` for standard error; `writable` are the places that the command may
-    /// write to.
+    /// write to, and `roots` those of the policy, which an earlier command may have written to.
     ///
     /// # Errors
     ///
-    /// `SANDBOX_INVALID_POLICY` if the place lies in one of them, is a directory, or cannot be written.
-    pub(crate) fn prepare(path: &Path, writable: &[&Path]) -> Result<Self, SandboxError> {
+    /// `SANDBOX_INVALID_POLICY` if the place lies in a writable one, is a directory or a link, lies behind a link in one of the
+    /// roots, or cannot be written.
+    pub(crate) fn prepare(path: &Path, writable: &[&Path], roots: &[&Path]) -> Result<Self, SandboxError> {
         let refuse = |reason: String| SandboxError::InvalidPolicy {
             detail: format!("the report file {} {reason}", quote(path)),
         };
         if path == Path::new("-") {
             return Ok(Self { place: Place::StandardError, shown: path.to_owned() });
         }
+        let by_link = planted_link(path, roots);
         if let Ok(found) = std::fs::metadata(path) {
             if found.is_dir() {
                 return Err(refuse("is a directory".to_owned()));
             }
             if !found.is_file() {
+                if let Some(why) = by_link {
+                    return Err(refuse(why));
+                }
                 let stream = open_stream(path).map_err(|error| refuse(format!("cannot be opened: {error}")))?;
                 return Ok(Self { place: Place::Stream(stream), shown: path.to_owned() });
             }
@@ -70,6 +76,9 @@ impl ReportFile {
                     quote(root)
                 )));
             }
+        }
+        if let Some(why) = by_link {
+            return Err(refuse(why));
         }
         let mut hidden = OsString::from(".");
         hidden.push(&name);
@@ -94,7 +103,9 @@ impl ReportFile {
     pub(crate) fn write(self, line: &str) -> Result<(), String> {
         let text = format!("{line}\n");
         let outcome = match self.place {
-            Place::StandardError => std::io::stderr().write_all(text.as_bytes()),
+            Place::StandardError => {
+                std::io::stderr().write_all(format!("{}{text}", crate::voice::line_start()).as_bytes())
+            }
             Place::Stream(mut stream) => stream.write_all(text.as_bytes()),
             Place::File { mut file, draft, target } => {
                 file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&draft.0, target))
@@ -102,6 +113,26 @@ impl ReportFile {
         };
         outcome.map_err(|error| format!("the report could not be written to {}: {error}", quote(&self.shown)))
     }
+}
+
+/// Says why a path is not followed: it is a link, or leads through one where an earlier command could have put it.
+///
+/// SECURITY: such a link chooses the file that the report replaces. Those of the kernel (`/dev/stdout`) are nobody's.
+fn planted_link(path: &Path, roots: &[&Path]) -> Option<String> {
+    let absolute = std::path::absolute(path).ok()?;
+    let last = absolute.parent().and_then(|parent| Some(parent.canonicalize().ok()?.join(absolute.file_name()?)));
+    let kernels = |link: &Path| ["/dev", "/proc"].iter().any(|tree| link.starts_with(tree));
+    let roots: Vec<PathBuf> = roots.iter().map(crate::surroundings::physical).collect();
+    let links = links_on(&absolute).into_iter().filter(|link| !kernels(link));
+    for link in links {
+        if roots.iter().any(|root| link.starts_with(root)) {
+            return Some(format!("is reached by the link {}, which a command could have put there", quote(&link)));
+        }
+        if last.as_ref() == Some(&link) {
+            return Some("is a link; name the file that it leads to".to_owned());
+        }
+    }
+    None
 }
 
 /// Opens what is no regular file. A pipe that nobody reads would keep us waiting before anything is started.
@@ -142,7 +173,7 @@ mod tests {
     fn the_file_appears_only_when_it_is_complete() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("r.json");
-        let report = ReportFile::prepare(&target, &[]).unwrap();
+        let report = ReportFile::prepare(&target, &[], &[]).unwrap();
         assert!(!target.exists());
         report.write("{}").unwrap();
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "{}\n");
@@ -152,7 +183,7 @@ mod tests {
     #[test]
     fn an_unwritten_report_leaves_nothing_behind() {
         let place = tempfile::tempdir().unwrap();
-        drop(ReportFile::prepare(&place.path().join("r.json"), &[]).unwrap());
+        drop(ReportFile::prepare(&place.path().join("r.json"), &[], &[]).unwrap());
         assert!(names(place.path()).is_empty());
     }
 
@@ -166,11 +197,44 @@ mod tests {
         std::os::unix::fs::symlink(workspace.join("deep/r.json"), place.path().join("r.json")).unwrap();
         std::fs::write(workspace.join("deep/r.json"), "old").unwrap();
         for path in [workspace.join("r"), link.join("new"), place.path().join("r.json"), workspace.join("deep/../x")] {
-            let error = ReportFile::prepare(&path, &[&workspace]).unwrap_err().to_string();
+            let error = ReportFile::prepare(&path, &[&workspace], &[]).unwrap_err().to_string();
             assert!(error.contains("could forge it"), "{error}");
         }
         assert_eq!(std::fs::read_to_string(workspace.join("deep/r.json")).unwrap(), "old");
-        assert!(ReportFile::prepare(&place.path().join("w.json"), &[&workspace]).is_ok());
+        assert!(ReportFile::prepare(&place.path().join("w.json"), &[&workspace], &[]).is_ok());
+    }
+
+    /// An earlier command put the link there; now the mode is read-only, or another file is named.
+    #[test]
+    fn a_link_that_a_command_could_have_put_there_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let workspace = place.path().join("w");
+        let kept = place.path().join("out/kept");
+        for directory in [&workspace, &place.path().join("out")] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        std::fs::write(&kept, "kept").unwrap();
+        std::os::unix::fs::symlink(&kept, workspace.join("r.json")).unwrap();
+        std::os::unix::fs::symlink("../out", workspace.join("reports")).unwrap();
+        std::os::unix::fs::symlink("w/reports", place.path().join("way")).unwrap();
+        std::os::unix::fs::symlink(&kept, place.path().join("last")).unwrap();
+        std::os::unix::fs::symlink("/dev/null", place.path().join("stream")).unwrap();
+        for (name, word) in [
+            ("w/r.json", "could have put there"),
+            ("w/reports/kept", "could have put there"),
+            ("way/new", "could have put there"),
+            ("last", "is a link"),
+            ("stream", "is a link"),
+        ] {
+            let error = ReportFile::prepare(&place.path().join(name), &[], &[&workspace]).unwrap_err().to_string();
+            assert!(error.contains(word), "{name}: {error}");
+        }
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), "kept");
+        // Links elsewhere that lead to a directory, and what is no link, are as good as before.
+        std::os::unix::fs::symlink("out", place.path().join("mine")).unwrap();
+        for path in [place.path().join("mine/new"), workspace.join("plain"), "/dev/null".into()] {
+            assert!(ReportFile::prepare(&path, &[], &[&workspace]).is_ok(), "{path:?}");
+        }
     }
 
     #[test]
@@ -178,11 +242,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let pipe = place.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        let error = ReportFile::prepare(&pipe, &[]).unwrap_err().to_string();
+        let error = ReportFile::prepare(&pipe, &[], &[]).unwrap_err().to_string();
         assert!(error.contains("cannot be opened"), "{error}");
         let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut reader = OpenOptions::new().read(true).custom_flags(flags).open(&pipe).unwrap();
-        ReportFile::prepare(&pipe, &[]).unwrap().write("{}").unwrap();
+        ReportFile::prepare(&pipe, &[], &[]).unwrap().write("{}").unwrap();
         let mut text = String::new();
         std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
         assert_eq!(text, "{}\n");
@@ -197,7 +261,7 @@ mod tests {
             ("/proc/r".into(), "cannot be created"),
             ("/".into(), "is a directory"),
         ] {
-            let error = ReportFile::prepare(&path, &[]).unwrap_err().to_string();
+            let error = ReportFile::prepare(&path, &[], &[]).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
     }

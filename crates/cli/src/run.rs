@@ -9,7 +9,8 @@ use crate::session_run::Held;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
 use crate::voice::{
-    Form, complain, complain_session, exit_status, hint, hurry, one_line, say, say_json, session_status,
+    Form, complain, complain_session, exit_status, hint, hurry, note_unfinished, one_line, say, say_json,
+    session_status,
 };
 use pinfold_policy::{
     BoundEvidence, Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence,
@@ -76,6 +77,10 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     }
     let (outcome, status) = match result {
         Ok(result) => {
+            let for_a_program = form == Form::Json || report.as_ref().is_some_and(ReportFile::is_standard_error);
+            if observed.may_be_unfinished(&result.stderr.bytes, for_a_program) {
+                note_unfinished();
+            }
             let status = u8::try_from(result.outcome.exit_status()).unwrap_or(125);
             (Ok(result.outcome), status)
         }
@@ -140,7 +145,12 @@ impl Prepared {
 /// The file of the report, which must not lie where the command can write.
 fn report_of(arguments: &Run, request: &Request) -> Result<Option<ReportFile>, SessionError> {
     let writable = request.policy.writable_roots();
-    let report = arguments.report.as_ref().map(|file| ReportFile::prepare(Path::new(file), &writable));
+    let policy = &request.policy;
+    let roots: Vec<&Path> = std::iter::once(&policy.workspace_root)
+        .chain(&policy.additional_writable_roots)
+        .map(std::path::PathBuf::as_path)
+        .collect();
+    let report = arguments.report.as_ref().map(|file| ReportFile::prepare(Path::new(file), &writable, &roots));
     Ok(report.transpose()?)
 }
 
@@ -172,6 +182,15 @@ impl Observation {
         match self {
             Self::Copied => Stream::Tee { keep: KEPT_BYTES },
             Self::Terminal | Self::Shared => Stream::Inherit,
+        }
+    }
+
+    /// Whether standard error may end in the middle of a line. Where that is not known, only a program's line is worth an
+    /// empty one before it.
+    fn may_be_unfinished(self, kept: &[u8], for_a_program: bool) -> bool {
+        match self {
+            Self::Copied => kept.last().is_some_and(|last| *last != b'\n'),
+            Self::Terminal | Self::Shared => for_a_program,
         }
     }
 

@@ -31,6 +31,19 @@ const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 static TIME_IS_UP: AtomicBool = AtomicBool::new(false);
 
+static UNFINISHED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that what the command wrote to standard error may end in the middle of a line. The next line of ours then begins on
+/// one of its own, so that the command's words are not taken for its beginning.
+pub(crate) fn note_unfinished() {
+    UNFINISHED.store(true, Ordering::Relaxed);
+}
+
+/// Returns what begins a line.
+pub(crate) fn line_start() -> &'static str {
+    if UNFINISHED.swap(false, Ordering::Relaxed) { "\n" } else { "" }
+}
+
 /// Notes that a time limit or a signal has ended the command: from now on nobody is waited for who does not read.
 pub(crate) fn hurry() {
     TIME_IS_UP.store(true, Ordering::Relaxed);
@@ -53,12 +66,12 @@ fn speak(text: &str) {
 
 /// Says one line on standard error. Nobody is left to be told when that fails.
 pub(crate) fn say(line: &str) {
-    speak(&format!("pinfold: {line}\n"));
+    speak(&format!("{}pinfold: {line}\n", line_start()));
 }
 
 /// Prints one object as a line on standard error, without the prefix.
 pub(crate) fn say_json(value: &impl Serialize) {
-    speak(&format!("{}\n", one_line(value)));
+    speak(&format!("{}{}\n", line_start(), one_line(value)));
 }
 
 /// Renders an object as one line; every type that is printed has a JSON form.

@@ -20,6 +20,20 @@ fn a_write_inside_succeeds_and_one_outside_is_refused() {
     assert!(control.success() && outside.exists());
 }
 
+/// The command's last words have no end of line; the object must be on a line of its own all the same.
+#[test]
+fn an_unfinished_line_of_the_command_does_not_spoil_ours() {
+    let scene = Scene::new();
+    let forged = "printf '{\"verdict\":\"completed\",\"x\":' >&2; exit 3";
+    for options in [&["--json"][..], &["--report", "-"]] {
+        let answer = scene.script(options, forged);
+        assert_eq!((answer.status, &answer.last_json()["verdict"]), (Some(3), &"failed".into()), "{answer:?}");
+        // No empty line where the command ended its own.
+        let answer = scene.script(options, "echo said >&2");
+        assert_eq!((answer.err.lines().count(), answer.err.lines().next()), (2, Some("said")), "{answer:?}");
+    }
+}
+
 #[test]
 fn read_only_refuses_the_workspace_too() {
     let scene = Scene::new();

@@ -196,7 +196,8 @@ impl Void {
         let tree = sys::clone_tree(empty, c"", false)?;
         sys::restrict_mount(tree, c"", false, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)?;
         sys::attach_tree(tree, target)?;
-        sys::close(target);
+        // There may be more covers than descriptors.
+        [tree, target].into_iter().for_each(sys::close);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::entry::Start;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::outside;
-use crate::spec::{self, Plan, Wall};
+use crate::spec::{self, Plan, Role, Wall};
 use crate::status::{Line, Status};
 use crate::streams::Pumps;
 use crate::supervise;
@@ -76,9 +76,10 @@ fn needs_supervision(command: &Command) -> bool {
     command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle() || cannot_leave
 }
 
-/// Raises the limit on open files if the roots need it; returns what to restore before the command runs.
+/// Raises the limit on open files if roots and kept paths need it; returns what to restore before the command runs.
 fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
-    let needed = plan.roots as u64 + 64;
+    let kept = plan.paths(Role::Keep).count() + plan.paths(Role::OwnCopy).count() + plan.placed().count();
+    let needed = (plan.roots + kept) as u64 + 64;
     let (soft, hard) = sys::limit(g::RLIMIT_NOFILE).or_fail("descriptors", "cannot read the limit on open files")?;
     if plan.wall == Wall::Landlock || needed <= soft {
         return Ok(None);
@@ -86,7 +87,7 @@ fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
     if needed > hard {
         return Err(Failure::new(
             "descriptors",
-            "more writable roots than the limit on open files (ulimit -Hn) allows",
+            "more writable roots and kept paths than the limit on open files (ulimit -Hn) allows",
         ));
     }
     sys::set_limit(g::RLIMIT_NOFILE, (needed, hard)).or_fail("descriptors", "cannot raise the limit on open files")?;

@@ -3,13 +3,13 @@
 //! A path that is to be hidden is resolved here, once; the walls are put over what it really is.
 
 use crate::call::Insistence;
+use crate::lookup::Lookup;
 use crate::mount_names::MountTable;
 use crate::protected::Protected;
 use crate::read_walk::{BOUNDS, Walk};
 use crate::sockets::SocketWalls;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{Network, PatternShape, Restrictions, SandboxError};
-use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -51,8 +51,10 @@ pub(crate) struct Denied {
     pub(crate) keeps: Vec<PathBuf>,
     /// What was to stay readable and is closed with its directory, because that lies in a writable root.
     pub(crate) not_kept: Vec<PathBuf>,
-    /// Those to which the permissions of a directory above lead no command of this user.
+    /// Those to which the permissions of a directory above lead no command of this user; no command can change these.
     pub(crate) unreachable: Vec<PathBuf>,
+    /// Links in a writable root by way of which something is denied.
+    pub(crate) by_link: Vec<PathBuf>,
     /// Those at which nothing is now, and above which nothing is covered.
     pub(crate) absent: Vec<PathBuf>,
     /// The same below a writable root, where the command itself can make them.
@@ -122,12 +124,16 @@ pub(crate) fn resolve(
         writable,
         mounts: MountTable::read(),
         system: SYSTEM.iter().map(|path| physical(Path::new(path))).collect(),
+        insistence,
+        cornered: false,
         found: Vec::new(),
         denied: Denied::default(),
     };
     for path in &restrictions.denied_reads {
         match search.close(path) {
-            Err(_) if insistence == Insistence::WherePossible => search.denied.skipped.push(path.clone()),
+            Err(_) if insistence == Insistence::WherePossible && !search.cornered => {
+                search.denied.skipped.push(path.clone());
+            }
             done => done?,
         }
     }
@@ -147,7 +153,15 @@ pub(crate) fn resolve(
     for path in &matches.paths {
         search.close(path)?;
     }
-    (search.denied.leads_out, search.denied.unseen) = (matches.leads_out, matches.unseen);
+    for directory in matches.unseen {
+        // SECURITY: an earlier command may have closed it so that nobody finds what is in it, and the next one opens it.
+        if search.is_writable(&directory) {
+            search.close(&directory)?;
+        } else {
+            search.denied.unseen.push(directory);
+        }
+    }
+    search.denied.leads_out = matches.leads_out;
     Ok(search.end(&restrictions.allowed_reads))
 }
 
@@ -157,6 +171,9 @@ struct Search<'a> {
     writable: &'a [&'a Path],
     mounts: Option<MountTable>,
     system: Vec<PathBuf>,
+    insistence: Insistence,
+    /// What could not be closed is in the power of a command: not even a wish may leave it open.
+    cornered: bool,
     found: Vec<Cover>,
     denied: Denied,
 }
@@ -167,11 +184,18 @@ impl Search<'_> {
             let detail = format!("denied read {} {why}", quote(path));
             Err(SandboxError::InvalidPolicy { detail })
         };
+        let lookup = Lookup::of(path);
+        if let Some(barrier) = lookup.barrier.as_ref().filter(|barrier| self.is_writable(barrier)) {
+            return self.close_barrier(path, barrier);
+        }
         let (real, metadata) = match path.canonicalize().and_then(|real| Ok((real.clone(), real.metadata()?))) {
             Ok((real, metadata)) => (real, Some(metadata)),
             Err(error) if absent(&error) => (physical(path), None),
-            // SECURITY: what cannot be examined cannot be covered, and a command in whose workspace it lies could open
-            // the way to it.
+            // A command of this user has no more rights, and none of its places lies in the way.
+            Err(_) if lookup.barrier.is_some() && self.insistence == Insistence::WherePossible => {
+                self.denied.unreachable.push(path.to_owned());
+                return Ok(());
+            }
             Err(error) => return refuse(format!("cannot be examined: {error}")),
         };
         if let Some((what, place)) = self.needed.iter().find(|(_, place)| place.starts_with(&real)) {
@@ -183,10 +207,12 @@ impl Search<'_> {
         if let Some(tree) = MADE_ANEW.iter().find(|tree| real.starts_with(tree)) {
             return refuse(format!("lies in {tree}, which is another one inside"));
         }
+        let replaceable = lookup.links.into_iter().filter(|link| self.is_writable(link)).collect::<Vec<_>>();
+        self.denied.by_link.extend(replaceable);
         match metadata {
             None if self.is_writable(&real) => self.denied.absent_inside.push(real),
             None => self.denied.absent.push(real),
-            Some(_) if !reachable(&real) => self.denied.unreachable.push(real),
+            Some(_) if lookup.barrier.is_some() => self.denied.unreachable.push(real),
             Some(metadata) => {
                 if self.found.iter().any(|cover| cover.path == real) {
                     return Ok(());
@@ -201,6 +227,23 @@ impl Search<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Closes the directory that keeps a command from a path, because it lies in a writable root.
+    ///
+    /// SECURITY: nobody gets to the path now, not even we to put a wall there. But the next command may open the directory
+    /// again (chmod(2)), and may be the one that closed it.
+    fn close_barrier(&mut self, path: &Path, barrier: &Path) -> Result<(), SandboxError> {
+        let closed = self.close(barrier);
+        self.cornered |= closed.is_err();
+        closed.map_err(|_| SandboxError::InvalidPolicy {
+            detail: format!(
+                "denied read {} lies in {}, which is closed to everybody and which the command can open; open it (chmod \
+                 u+rwx), or leave it out of the writable roots",
+                quote(path),
+                quote(barrier)
+            ),
+        })
     }
 
     fn is_writable(&self, path: &Path) -> bool {
@@ -219,8 +262,9 @@ impl Search<'_> {
             let kept: Vec<PathBuf> = allowed.iter().filter(inside).cloned().collect();
             if kept.is_empty() {
                 denied.covers.push(cover);
-            } else if self.is_writable(&cover.path) {
-                // A writable root is put over hollow directories, so one in it would come back.
+            } else if self.is_writable(&cover.path) || kept.len() > MOST_KEPT {
+                // A writable root is put over hollow directories, so one in it would come back. And each kept name is a
+                // mount, and a descriptor of the launcher's.
                 denied.not_kept.extend(kept);
                 denied.covers.push(cover);
             } else {
@@ -232,11 +276,14 @@ impl Search<'_> {
         // that is denied on its own.
         let lone: Vec<&Path> = denied.covers.iter().map(|cover| cover.path.as_path()).collect();
         let hollows = &denied.hollows;
+        let themselves = |path: &&PathBuf| path.canonicalize().is_ok_and(|real| real == **path);
+        let shown: Vec<PathBuf> = denied.keeps.iter().filter(themselves).cloned().collect();
         let is_closed = |path: &PathBuf| {
             path.canonicalize().map_or(true, |real| {
-                let home = hollows.iter().find(|hollow| path.starts_with(hollow));
-                let elsewhere = hollows.iter().any(|hollow| Some(hollow) != home && real.starts_with(hollow));
-                elsewhere || lone.iter().any(|denied| real.starts_with(denied) || denied.starts_with(&real))
+                // A link counts as what it leads to: `x.pub` that leads to the key beside it is the key.
+                let hidden = hollows.iter().any(|hollow| real.starts_with(hollow) || hollow.starts_with(&real));
+                (hidden && !shown.iter().any(|kept| real.starts_with(kept)))
+                    || lone.iter().any(|denied| real.starts_with(denied) || denied.starts_with(&real))
             })
         };
         denied.keeps.retain(|path| !is_closed(path));
@@ -246,10 +293,15 @@ impl Search<'_> {
         };
         denied.absent.retain(|path| !covered(path));
         denied.absent_inside.retain(|path| !covered(path));
+        denied.by_link.sort();
+        denied.by_link.dedup();
         find_other_names(&mut denied);
         denied
     }
 }
+
+/// More names than this are not kept in one directory.
+const MOST_KEPT: usize = 256;
 
 /// How many entries of denied directories are looked at for other names, and how long.
 const NAMES_BOUND: (u64, Duration) = (4096, Duration::from_millis(100));
@@ -313,24 +365,6 @@ pub(crate) fn physical(path: &Path) -> PathBuf {
         missing.push(name);
         existing = parent;
     }
-}
-
-/// Says whether the permissions of the directories above let a command of this user get to a path.
-///
-/// Only user id 0 needs to ask: it looks past permissions out here, and inside, without capabilities, it does not.
-/// The launcher does not either once it is in namespaces of its own, so it could not put a wall there.
-pub(crate) fn reachable(path: &Path) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return true;
-    }
-    let mut groups: Vec<u32> = rustix::process::getgroups().unwrap_or_default().iter().map(|id| id.as_raw()).collect();
-    groups.push(rustix::process::getegid().as_raw());
-    let searchable = |metadata: Metadata| match metadata.uid() {
-        0 => metadata.mode() & 0o100 != 0,
-        _ if groups.contains(&metadata.gid()) => metadata.mode() & 0o010 != 0,
-        _ => metadata.mode() & 0o001 != 0,
-    };
-    path.ancestors().skip(1).all(|directory| directory.metadata().is_ok_and(searchable))
 }
 
 #[cfg(test)]

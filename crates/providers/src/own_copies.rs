@@ -2,6 +2,7 @@
 //! everything that its configuration includes (ssh_config(5), "Include"). The launcher covers them with copies that belong
 //! to the user.
 
+use pinfold_policy::PathPattern;
 use rustix::fs::{Access, access};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// More files than this are left as they are.
 const MOST_FILES: usize = 64;
+/// More names than this are not looked at for the patterns of one call.
+const MOST_NAMES: usize = 4096;
 /// Configuration files are short; what is longer is not read.
 const MOST_BYTES: u64 = 64 << 10;
 
@@ -27,23 +30,33 @@ pub(crate) fn of_ssh(home: Option<&Path>) -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     for beginning in beginnings {
-        let mut seen = vec![beginning.file];
-        let mut next = 0;
-        while next < seen.len() && seen.len() <= MOST_FILES {
-            for file in included(&seen[next], &beginning.relative_to, home) {
-                if !seen.contains(&file) {
-                    seen.push(file);
-                }
-            }
-            next += 1;
-        }
+        let files = reached(beginning.file, &beginning.relative_to, home);
         // ssh does not ask whose the first file is; the user's own is the user's.
-        found.extend(seen.into_iter().skip(1).filter_map(|file| trusted(&file)));
+        found.extend(files.into_iter().skip(1).filter_map(|file| trusted(&file)));
     }
     found.sort();
     found.dedup();
     found.truncate(MOST_FILES);
     found
+}
+
+/// A file and what it includes, directly or not; no more than [`MOST_FILES`] behind the first.
+///
+/// SECURITY: an earlier command may have written these files, so there is a bound on everything that they can ask for.
+fn reached(first: PathBuf, relative_to: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let (mut seen, mut next, mut names) = (vec![first], 0, MOST_NAMES);
+    while let Some(file) = seen.get(next).cloned() {
+        for file in included(&file, relative_to, home, &mut names) {
+            if seen.len() > MOST_FILES {
+                return seen;
+            }
+            if !seen.contains(&file) {
+                seen.push(file);
+            }
+        }
+        next += 1;
+    }
+    seen
 }
 
 /// The physical path of a file that ssh would read outside, and that belongs to root.
@@ -57,18 +70,22 @@ fn trusted(file: &Path) -> Option<PathBuf> {
     (fit && access(&physical, Access::READ_OK).is_ok()).then_some(physical)
 }
 
-/// What a file includes.
-fn included(file: &Path, relative_to: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+/// What a file includes; `names` is how many names may still be looked at.
+fn included(file: &Path, relative_to: &Path, home: Option<&Path>, names: &mut usize) -> Vec<PathBuf> {
     let readable = |file: &Path| file.metadata().is_ok_and(|known| known.is_file() && known.len() <= MOST_BYTES);
     let text = if readable(file) { std::fs::read(file).unwrap_or_default() } else { Vec::new() };
     let mut files = Vec::new();
     for pattern in text.split(|byte| *byte == b'\n').flat_map(patterns) {
+        if *names == 0 || files.len() > MOST_FILES {
+            break;
+        }
+        *names -= 1;
         let pattern = Path::new(&pattern);
         let pattern = match (pattern.strip_prefix("~"), home) {
             (Ok(rest), Some(home)) => home.join(rest),
             _ => relative_to.join(pattern),
         };
-        files.extend(matching(&pattern));
+        files.extend(matching(&pattern, names));
     }
     files
 }
@@ -96,28 +113,28 @@ fn patterns(line: &[u8]) -> Vec<OsString> {
     words
 }
 
-/// The files that fit a pattern, which may have `*` and `?` in its last part (glob(7)).
-fn matching(pattern: &Path) -> Vec<PathBuf> {
+/// The files that fit a pattern, which may have special characters in its last part (glob(7)).
+fn matching(pattern: &Path, names: &mut usize) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (pattern.parent(), pattern.file_name()) else { return Vec::new() };
     let is_pattern = |text: &OsStr| text.as_bytes().iter().any(|byte| matches!(byte, b'*' | b'?' | b'['));
     if !is_pattern(name) {
         return vec![pattern.to_owned()];
     }
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name());
-    let shown = names.filter(|found| !found.as_bytes().starts_with(b".") || name.as_bytes().starts_with(b"."));
-    shown.filter(|found| fits(name.as_bytes(), found.as_bytes())).map(|found| directory.join(found)).collect()
-}
-
-/// `*` stands for any bytes, `?` for one.
-fn fits(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern.split_first() {
-        None => name.is_empty(),
-        Some((b'*', rest)) => (0..=name.len()).any(|skip| fits(rest, &name[skip..])),
-        Some((want, rest)) => {
-            name.split_first().is_some_and(|(have, name)| (*want == b'?' || want == have) && fits(rest, name))
+    // Our own patterns take a time that grows with a name's length only. They know braces, which ssh does not: what they
+    // match beside is copied in vain.
+    let Ok(fits) = PathPattern::parse(name, Path::new("/"), None) else { return Vec::new() };
+    let mut files = Vec::new();
+    for found in std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.file_name()) {
+        if *names == 0 || files.len() > MOST_FILES {
+            break;
+        }
+        *names -= 1;
+        let shown = !found.as_bytes().starts_with(b".") || name.as_bytes().starts_with(b".");
+        if shown && fits.matches(&Path::new("/").join(&found)) {
+            files.push(directory.join(found));
         }
     }
+    files
 }
 
 #[cfg(test)]
@@ -144,9 +161,32 @@ mod tests {
         for name in ["d/1.conf", "d/2.conf", "d/.hidden.conf", "d/other"] {
             std::fs::write(path(name), "").unwrap();
         }
-        let mut files = included(&path("config"), base.path(), Some(Path::new("/home/u")));
+        let mut files = included(&path("config"), base.path(), Some(Path::new("/home/u")), &mut MOST_NAMES.clone());
         files.sort();
         assert_eq!(files, [PathBuf::from("/home/u/own"), path("d/1.conf"), path("d/2.conf")]);
+    }
+
+    /// What a command left in the configuration of ssh: a pattern that takes for ever, files without end, and a circle.
+    #[test]
+    fn what_is_included_has_bounds() {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        let reached = || reached(path("config"), base.path(), None);
+        let long = "a".repeat(200);
+        std::fs::create_dir(path("d")).unwrap();
+        std::fs::write(path("d").join(&long), "").unwrap();
+        std::fs::write(path("config"), format!("Include d/{}b\nInclude d/{}\n", "*a".repeat(60), "*a".repeat(60)))
+            .unwrap();
+        assert_eq!(reached(), [path("config"), path("d").join(&long)]);
+        for number in 0..5000 {
+            std::fs::write(path(&format!("d/{number}")), "Include ../config config d/*\n").unwrap();
+        }
+        std::fs::write(path("config"), "Include d/*\n".repeat(1000)).unwrap();
+        assert!(reached().len() <= MOST_FILES + 1);
+        std::fs::write(path("config"), "Include none/*\n".repeat(5000)).unwrap();
+        let mut names = MOST_NAMES;
+        assert_eq!(included(&path("config"), base.path(), None, &mut names), [PathBuf::new(); 0]);
+        assert_eq!(names, 0);
     }
 
     #[test]

@@ -293,6 +293,11 @@ impl Lines {
             ),
             ("Matched at the start only; what comes to match later can be read:", paths(&denied.snapshots)),
             ("A link that matches and leads elsewhere was not followed:", paths(&denied.leads_out)),
+            (
+                "Denied by way of a link that the command can replace, so that a later call denies something else (deny \
+                 what it leads to instead):",
+                paths(&denied.by_link),
+            ),
             ("Nobody could look for matches in:", paths(&denied.unseen)),
             ("Not closed, because a command needs it or it cannot be examined:", paths(&denied.skipped)),
         ];
@@ -364,7 +369,11 @@ impl Lines {
             if abi < 6 && request.closed.network == Network::Open {
                 self.note(Guarantee::SocketsUnix, "Sockets by abstract name can be connected to.");
             }
-            for (allowed, what) in [(&walls.allowed, "Allowed:"), (&walls.absent, "Allowed, but not there now:")] {
+            for (allowed, what) in [
+                (&walls.allowed, "Allowed:"),
+                (&walls.absent, "Allowed, but not there now:"),
+                (&walls.in_roots, "Of a process outside, in a writable root, and not hidden:"),
+            ] {
                 if !allowed.is_empty() {
                     self.note(Guarantee::SocketsUnix, &format!("{what} {}.", named(&paths(allowed))));
                 }
@@ -495,6 +504,7 @@ pub(crate) mod golden {
             keeps: vec!["/run/user/1000/agent".into()],
             allowed: vec!["/run/user/1000/agent".into()],
             absent: Vec::new(),
+            in_roots: vec!["/data/a b/dev.sock".into()],
         });
         request.closed.unset = vec!["*TOKEN"];
         request.bounds.words = vec![("processes", 51), ("cpu", 60)];

@@ -46,7 +46,8 @@ pub(crate) struct Roots {
 pub(crate) struct ControlPlane {
     pub(crate) launcher: Option<PathBuf>,
     pub(crate) broker: Option<PathBuf>,
-    pub(crate) runtime_dir: Option<PathBuf>,
+    /// Where the runtime directory of this call or of a later one may be.
+    pub(crate) runtime_dirs: Vec<PathBuf>,
 }
 
 pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<Roots, SandboxError> {
@@ -162,13 +163,10 @@ fn refuse_special(role: RootRole, path: &Path, control: &ControlPlane) -> Result
     if is_system_directory(path) {
         return refuse("it is a system directory and is never opened for writing".to_owned());
     }
-    let places = [
-        ("the launcher", &control.launcher),
-        ("the broker", &control.broker),
-        ("the runtime directory", &control.runtime_dir),
-    ];
-    for (what, ours) in places {
-        let Some(ours) = ours else { continue };
+    let programs = [("the launcher", &control.launcher), ("the broker", &control.broker)];
+    let programs = programs.into_iter().filter_map(|(what, place)| Some((what, place.as_ref()?)));
+    let directories = control.runtime_dirs.iter().map(|place| ("the runtime directory", place));
+    for (what, ours) in programs.chain(directories) {
         if ours.starts_with(path) || (what == "the runtime directory" && path.starts_with(ours)) {
             let place = pinfold_policy::quote::quote(ours);
             return refuse(format!("{what} of the sandbox, {place}, would become writable with it"));
@@ -266,7 +264,7 @@ mod tests {
         let control = ControlPlane {
             launcher: Some(base.join("bin/pinfold-run")),
             broker: None,
-            runtime_dir: Some(base.join("run")),
+            runtime_dirs: vec!["/nonexistent/pinfold".into(), base.join("run")],
         };
         for (root, refused) in [("", true), ("bin", true), ("run", true), ("run/inner", true), ("ws", false)] {
             let root = base.join(root);

@@ -10,7 +10,9 @@
 //! ```
 
 use pinfold_policy::quote::quote;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{DirBuilder, DirEntry, File, Metadata};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -78,7 +80,7 @@ impl RuntimeDir {
             None => default_root()?,
         };
         for part in ["plans", "temp"] {
-            make_private(&root.join(part)).map_err(|error| failed("make", &root.join(part), &error))?;
+            private_part(&root, part)?;
         }
         sweep(&root);
         let process =
@@ -147,11 +149,11 @@ fn failed(act: &str, path: &Path, error: &io::Error) -> String {
     format!("cannot {act} {}: {error}", quote(path))
 }
 
-/// Tries the usual places; the first that can be had counts.
+/// The usual places, best first.
 ///
 /// None of them is below a place that a plan makes writable, but a policy may open one (`/tmp`, a home): that
 /// policy is refused where roots are resolved.
-fn default_root() -> Result<PathBuf, String> {
+fn candidates() -> Vec<PathBuf> {
     let user = rustix::process::geteuid().as_raw();
     let mut candidates = Vec::new();
     // It only names a place for files of ours, never a program, and what is there is verified.
@@ -163,8 +165,13 @@ fn default_root() -> Result<PathBuf, String> {
         candidates.push(PathBuf::from("/run/pinfold"));
     }
     candidates.push(PathBuf::from(format!("/tmp/pinfold-{user}")));
+    candidates
+}
+
+/// Takes the first place that can be had.
+fn default_root() -> Result<PathBuf, String> {
     let mut reasons = Vec::new();
-    for candidate in candidates {
+    for candidate in candidates() {
         match prepare(&candidate) {
             Ok(path) => return Ok(path),
             Err(reason) => reasons.push(reason),
@@ -173,12 +180,15 @@ fn default_root() -> Result<PathBuf, String> {
     Err(reasons.join("; "))
 }
 
-/// Where the directory will most likely be, before anything is made: for refusing a policy that would open it.
-pub(crate) fn intended(configured: Option<&Path>) -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|base| base.is_absolute());
-    let path = configured.map(Path::to_owned).or_else(|| base.map(|base| base.join("pinfold")))?;
-    let parent = path.parent()?.canonicalize().ok()?;
-    Some(parent.join(path.file_name()?))
+/// Everywhere that the directory of this call or of a later one may be, physical, before anything is made.
+///
+/// SECURITY: a later call may have other variables, and believes what it finds in the place that it takes. So no call may
+/// write to any of them.
+pub(crate) fn intended(configured: Option<&Path>) -> Vec<PathBuf> {
+    let places = configured.map(Path::to_owned).into_iter().chain(candidates());
+    let mut places: Vec<_> = places.map(|place| crate::closed::physical(&place)).collect();
+    places.dedup();
+    places
 }
 
 fn prepare(path: &Path) -> Result<PathBuf, String> {
@@ -213,6 +223,33 @@ fn verify(path: &Path, metadata: &Metadata) -> Result<(), String> {
     Ok(())
 }
 
+/// Opens a directory and verifies what was opened; a link at its place is not followed.
+fn open_verified(at: impl AsFd, name: &Path, shown: &Path) -> Result<OwnedFd, String> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(format!("{} is not a directory", quote(shown))),
+        opened => opened.map_err(|error| failed("open", shown, &error.into()))?,
+    };
+    let file = File::from(opened);
+    let metadata = file.metadata().map_err(|error| failed("examine", shown, &error))?;
+    verify(shown, &metadata)?;
+    Ok(file.into())
+}
+
+/// Makes a directory of ours in a verified one, and verifies that what is there is one.
+///
+/// SECURITY: a verdict or a plan in it is believed, and what is old in it is removed: it must be no link to elsewhere.
+pub(crate) fn private_part(root: &Path, name: &str) -> Result<PathBuf, String> {
+    let part = root.join(name);
+    let within = open_verified(CWD, root, root)?;
+    match rustix::fs::mkdirat(&within, name, Mode::from_raw_mode(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(failed("make", &part, &error.into())),
+    }
+    open_verified(&within, Path::new(name), &part)?;
+    Ok(part)
+}
+
 fn lock_path(process: &Path) -> PathBuf {
     process.with_extension("lock")
 }
@@ -239,33 +276,43 @@ fn claim(root: &Path) -> io::Result<(PathBuf, File)> {
 }
 
 /// Removes what dead processes left. Failing is harmless: the next sweep tries again.
+///
+/// SECURITY: by descriptors, so that a link in the place of a directory leads to no other one.
 fn sweep(root: &Path) {
-    let Ok(entries) = std::fs::read_dir(root) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
+    let Ok(within) = open_verified(CWD, root, root) else { return };
+    for path in entries(&within).map(|entry| PathBuf::from(entry.file_name())) {
         if path.extension().is_none_or(|extension| extension != "lock") {
             continue;
         }
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()) else { continue };
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::openat(&within, &path, flags, Mode::empty()) else { continue };
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            && remove_all(&path.with_extension("")).is_ok()
+            && remove_all(&descriptor_path(&within).join(path.with_extension(""))).is_ok()
         {
-            let _ = std::fs::remove_file(&path);
+            let _ = rustix::fs::unlinkat(&within, &path, AtFlags::empty());
         }
     }
     let old = |entry: &DirEntry| {
         let age = entry.metadata().and_then(|metadata| metadata.modified()).map(|time| time.elapsed());
         matches!(age, Ok(Ok(age)) if age > LIFE)
     };
-    let entries = |part: &str| std::fs::read_dir(root.join(part)).into_iter().flatten().flatten();
-    for plan in entries("plans").filter(old) {
-        let _ = std::fs::remove_file(plan.path());
+    if let Ok(plans) = open_verified(&within, Path::new("plans"), &root.join("plans")) {
+        for plan in entries(&plans).filter(old) {
+            let _ = rustix::fs::unlinkat(&plans, plan.file_name(), AtFlags::empty());
+        }
     }
     // RACE: a call may take one up again just now; then it has no temp directory, and its launcher refuses to start.
     let of_no_session = |entry: &DirEntry| entry.file_name().as_encoded_bytes().starts_with(b"workspace-");
-    for temp in entries("temp").filter(of_no_session).filter(old) {
-        let _ = remove_all(&temp.path());
+    if let Ok(temps) = open_verified(&within, Path::new("temp"), &root.join("temp")) {
+        for temp in entries(&temps).filter(of_no_session).filter(old) {
+            let _ = remove_all(&descriptor_path(&temps).join(temp.file_name()));
+        }
     }
+}
+
+/// What lies in an open directory.
+fn entries(directory: &OwnedFd) -> impl Iterator<Item = DirEntry> {
+    std::fs::read_dir(descriptor_path(directory)).into_iter().flatten().flatten()
 }
 
 /// Removes a directory with all that is in it, also where a command has closed directories to their owner or nested them
@@ -464,5 +511,38 @@ mod tests {
         std::os::unix::fs::symlink(&open, &link).unwrap();
         assert!(RuntimeDir::open(Some(&link)).unwrap_err().contains("not a directory"));
         assert!(RuntimeDir::open(Some(Path::new("x"))).unwrap_err().contains("not an absolute path"));
+    }
+
+    /// What an earlier command put in a place that is a runtime directory later.
+    #[test]
+    fn a_link_in_the_place_of_a_part_leads_nowhere() {
+        for part in ["plans", "temp", "verdicts"] {
+            let base = tempfile::tempdir().unwrap();
+            let (home, root) = (base.path().join("home"), base.path().join("pinfold"));
+            for directory in [&home, &root] {
+                make_private(directory).unwrap();
+            }
+            let old = SystemTime::now() - LIFE - Duration::from_secs(1);
+            let kept = home.join("workspace-1-1");
+            std::fs::write(&kept, "kept").unwrap();
+            File::options().write(true).open(&kept).unwrap().set_modified(old).unwrap();
+            // The control: in a directory of ours such a file goes.
+            let ours = private_part(&root, "plans").unwrap().join("plan-1");
+            std::fs::copy(&kept, &ours).unwrap();
+            File::options().write(true).open(&ours).unwrap().set_modified(old).unwrap();
+            sweep(&root);
+            assert!(!ours.exists());
+            std::fs::remove_dir(root.join("plans")).unwrap();
+            std::os::unix::fs::symlink(&home, root.join(part)).unwrap();
+            sweep(&root);
+            assert!(kept.exists(), "{part}");
+            assert!(private_part(&root, part).unwrap_err().contains("not a directory"));
+            let opened = RuntimeDir::open(Some(&root));
+            assert_eq!(opened.is_err(), part != "verdicts", "{part}");
+            assert!(kept.exists(), "{part}");
+            std::fs::remove_file(root.join(part)).unwrap();
+            std::fs::DirBuilder::new().mode(0o755).create(root.join(part)).unwrap();
+            assert!(private_part(&root, part).unwrap_err().contains("mode 755"));
+        }
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! References: unix(7), proc_net(5) (`/proc/net/unix`).
 
-use crate::closed::{Cover, outermost, physical, reachable};
+use crate::closed::{Cover, outermost, physical};
+use crate::lookup::reachable;
 use crate::plan::Request;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,6 +29,8 @@ pub(crate) struct SocketWalls {
     pub(crate) allowed: Vec<PathBuf>,
     /// What the caller allows and does not exist.
     pub(crate) absent: Vec<PathBuf>,
+    /// Sockets in a writable root that were bound when the call began, so not by the command.
+    pub(crate) in_roots: Vec<PathBuf>,
 }
 
 impl SocketWalls {
@@ -96,6 +99,9 @@ const TEMP_NAMES: [&str; 11] = [
     "podman-run-",
 ];
 
+/// A temp directory with more such names than this appears empty.
+const MOST_NAMED: usize = 100;
+
 /// Finds the walls of a call that closes sockets. `inside` is what must stay visible: the workspace, the working
 /// directory.
 pub(crate) fn walls(request: &Request, inside: &[PathBuf], allowed: &[PathBuf]) -> SocketWalls {
@@ -115,12 +121,18 @@ pub(crate) fn walls(request: &Request, inside: &[PathBuf], allowed: &[PathBuf]) 
     for directory in view.runtime_directories() {
         view.close_directory(&mut walls, directory, false);
     }
+    // SECURITY: anybody can make such names. Walls for thousands of them would use up what the launcher has.
+    for temp in view.crowded_temps() {
+        view.close_directory(&mut walls, temp, false);
+    }
     for directory in view.socket_directories() {
         view.close_directory(&mut walls, directory, true);
     }
     let mut single = Vec::new();
     for socket in view.sockets() {
-        if view.is_outside(&socket) && !walls.allow(&socket) && !walls.close(&socket) {
+        if view.roots.iter().any(|root| socket.starts_with(root)) && !walls.allow(&socket) {
+            walls.in_roots.push(socket);
+        } else if view.is_outside(&socket) && !walls.allow(&socket) && !walls.close(&socket) {
             single.push(Cover { path: socket, directory: false });
         }
     }
@@ -201,11 +213,17 @@ impl View<'_> {
         found
     }
 
+    fn visible_temps(&self) -> impl Iterator<Item = &PathBuf> {
+        self.request.shared_temps.iter().filter(|temp| !self.request.hides(temp))
+    }
+
     fn in_temps(&self) -> Vec<PathBuf> {
-        let visible = self.request.shared_temps.iter().filter(|temp| !self.request.hides(temp));
-        let entries = visible.filter_map(|temp| std::fs::read_dir(temp).ok()).flatten().flatten();
-        let named = |name: &OsStr| TEMP_NAMES.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()));
-        entries.filter(|entry| named(&entry.file_name())).map(|entry| entry.path()).collect()
+        self.visible_temps().flat_map(|temp| named_in(temp)).collect()
+    }
+
+    /// Temp directories that appear empty as a whole, because too much in them has the name of a socket's place.
+    fn crowded_temps(&self) -> Vec<PathBuf> {
+        self.visible_temps().filter(|temp| named_in(temp).nth(MOST_NAMED).is_some()).cloned().collect()
     }
 
     /// Every socket that can be found, physical, once.
@@ -228,6 +246,13 @@ impl View<'_> {
         found.dedup();
         found
     }
+}
+
+/// What in a temp directory has the name of a socket's place.
+fn named_in(temp: &Path) -> impl Iterator<Item = PathBuf> {
+    let named = |name: &OsStr| TEMP_NAMES.iter().any(|start| name.as_bytes().starts_with(start.as_bytes()));
+    let entries = std::fs::read_dir(temp).into_iter().flatten().flatten();
+    entries.filter(move |entry| named(&entry.file_name())).map(|entry| entry.path())
 }
 
 /// The absolute paths of the kernel's list; one with a line break in it cannot be told.
@@ -294,5 +319,28 @@ mod tests {
         assert!(found.close(&base.join("out")));
         assert!(!found.close(&base.join("allowed")) && !found.close(&base.join("ws/own")));
         assert_eq!(found.absent, [base.join("none")]);
+        assert_eq!(found.in_roots, [base.join("ws/own")]);
+    }
+
+    #[test]
+    fn a_temp_directory_full_of_names_appears_empty_as_a_whole() {
+        let base = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let base = base.path().canonicalize().unwrap();
+        std::fs::create_dir(base.join("tmp")).unwrap();
+        let mut request = golden::request(ConfinedMode::ReadOnly);
+        request.roots.clear();
+        request.shared_temps = vec![base.join("tmp")];
+        for number in 0..=MOST_NAMED {
+            let found = walls(&request, &[base.join("tmp/ws")], &[]);
+            assert_eq!(
+                (found.hollows.contains(&base.join("tmp")), found.hollowed(&base.join("tmp/x"))),
+                (false, false)
+            );
+            assert_eq!(found.covers.iter().filter(|cover| cover.path.starts_with(&base)).count(), number);
+            std::fs::create_dir(base.join(format!("tmp/tmux-{number}"))).unwrap();
+        }
+        let found = walls(&request, &[base.join("tmp/ws")], &[]);
+        assert!(found.hollows.contains(&base.join("tmp")) && found.close(&base.join("tmp/tmux-7")));
+        assert!(!found.covers.iter().any(|cover| cover.path.starts_with(&base)));
     }
 }

@@ -14,7 +14,7 @@ use pinfold_policy::ConfinedMode;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -33,11 +33,8 @@ pub(crate) struct VerdictFiles {
 impl VerdictFiles {
     /// Keeps verdicts below a runtime directory.
     pub(crate) fn below(runtime: &Path) -> io::Result<Self> {
-        let directory = runtime.join("verdicts");
-        match fs::DirBuilder::new().mode(0o700).create(&directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => Ok(Self { directory }),
-        }
+        let directory = crate::runtime_dir::private_part(runtime, "verdicts").map_err(io::Error::other)?;
+        Ok(Self { directory })
     }
 
     fn path(&self, backend: Backend, mode: ConfinedMode) -> PathBuf {

@@ -52,7 +52,7 @@ use before_start::{check_working_directory, never_started, passes_terminal, too_
 use bounded::{bounded_by, places_for};
 pub use files::FileRules;
 use full_access::Unconfined;
-use restricted::{closed_by, visible_place};
+use restricted::{closed_by, may_follow, not_too_many, visible_place};
 use status_file::prepare_status_file;
 
 /// How often one mechanism is tried in one call that hides sockets.
@@ -228,6 +228,9 @@ impl LocalProvider {
             return self.run_unconfined(start, policy, call, run, cancel);
         };
         let mut ours = self.resolve(&confined, call, argv.len(), true)?;
+        if cancel.is_cancelled() {
+            return Err(SandboxError::Cancelled);
+        }
         (ours.terminal, ours.environment, ours.notes) = (passes_terminal(run), environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut chain = self.candidates(call)?;
@@ -296,6 +299,7 @@ impl LocalProvider {
             self.forget(backend);
             passed_over.causes.push(refusal.of(backend));
             chain.drain(..=position);
+            chain.retain(|next| may_follow(&ours, backend, *next));
             if chain.is_empty() {
                 let error = SandboxError::Unavailable {
                     mode: confined.mode,
@@ -376,11 +380,11 @@ impl LocalProvider {
         let mut control = ControlPlane {
             launcher: self.host.launcher.as_ref().ok().cloned(),
             broker: self.host.broker.as_ref().ok().cloned(),
-            runtime_dir: runtime_dir::intended(self.configured_runtime.as_deref()),
+            runtime_dirs: runtime_dir::intended(self.configured_runtime.as_deref()),
         };
         // Before the directory is made: it must not appear in somebody's workspace.
         roots::resolve(policy, &control)?;
-        control.runtime_dir = Some(self.runtime()?.root().to_owned());
+        control.runtime_dirs.push(self.runtime()?.root().to_owned());
         let mut roots = roots::resolve(policy, &control)?;
         let mounts = Mounts::look(&roots.writable, &roots.workspace.path)?;
         if let Some(cwd) = &options.cwd {
@@ -545,6 +549,7 @@ impl LocalProvider {
             return Err(SandboxError::UnsupportedPolicy { backend, detail: detail.to_owned() });
         }
         request.closed = closed_by(call, backend, &request, || self.host.broker(usable))?;
+        not_too_many(backend, &request)?;
         let mut copies = std::mem::take(&mut request.own_copies);
         copies.retain(|path| !request.out_of_sight(path) && !request.covers(path));
         request.own_copies = copies;

@@ -91,3 +91,32 @@ pub(super) fn closed_by(
     }
     Ok(closed)
 }
+
+/// More paths than this are not hidden one by one: each is a mount, and a descriptor while it is made.
+const MOST_WALLS: usize = 1000;
+
+/// Refuses a call that hides too much.
+///
+/// SECURITY: names that others make decide how much there is to hide. What would be too much for a mechanism must not lead
+/// to the next one, which hides nothing.
+pub(super) fn not_too_many(backend: Backend, request: &Request) -> Result<(), SandboxError> {
+    let hidden = request.walls().len() + request.hollows().len() + request.keeps().len();
+    if hidden <= MOST_WALLS {
+        return Ok(());
+    }
+    let detail = format!(
+        "{hidden} paths would have to be hidden or kept one by one, and {MOST_WALLS} can be; deny directories instead of \
+         what is in them, or see which sockets there are (ss -xl)"
+    );
+    Err(SandboxError::PreparationFailed { backend: backend.provider_name().to_owned(), detail })
+}
+
+/// Whether a mechanism that hides nothing may take the place of one that failed although it works on this host.
+///
+/// SECURITY: a wish closes what can be closed here. What made the other one fail (descriptors, say) may be the doing of an
+/// earlier command.
+pub(super) fn may_follow(call: &Call<'_>, failed: Backend, next: Backend) -> bool {
+    let hides = |backend| matches!(backend, Backend::Namespace | Backend::Bwrap);
+    let closes = !call.denied.is_empty() || call.options.restrictions.sockets == Sockets::Closed;
+    !closes || !hides(failed) || hides(next)
+}

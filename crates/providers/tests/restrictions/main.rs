@@ -20,6 +20,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+mod planted;
 mod reads;
 
 const WITH_MOUNTS: [Backend; 2] = [Backend::Namespace, Backend::Bwrap];
