@@ -183,7 +183,7 @@ mod tests {
         }
         std::fs::write(path("config"), "Include d/*\n".repeat(1000)).unwrap();
         assert!(reached().len() <= MOST_FILES + 1);
-        std::fs::write(path("config"), "Include none/*\n".repeat(5000)).unwrap();
+        std::fs::write(path("config"), "Include n/*\n".repeat(5000)).unwrap();
         let mut names = MOST_NAMES;
         assert_eq!(included(&path("config"), base.path(), None, &mut names), [PathBuf::new(); 0]);
         assert_eq!(names, 0);

@@ -148,6 +148,7 @@ mod tests {
 
     fn files() -> (tempfile::TempDir, VerdictFiles) {
         let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let files = VerdictFiles::below(directory.path()).unwrap();
         (directory, files)
     }
