@@ -122,7 +122,7 @@ fn planted_link(path: &Path, roots: &[&Path]) -> Option<String> {
     let absolute = std::path::absolute(path).ok()?;
     let last = absolute.parent().and_then(|parent| Some(parent.canonicalize().ok()?.join(absolute.file_name()?)));
     let kernels = |link: &Path| ["/dev", "/proc"].iter().any(|tree| link.starts_with(tree));
-    let roots: Vec<PathBuf> = roots.iter().map(crate::surroundings::physical).collect();
+    let roots: Vec<PathBuf> = roots.iter().map(|root| crate::surroundings::physical(root)).collect();
     let links = links_on(&absolute).into_iter().filter(|link| !kernels(link));
     for link in links {
         if roots.iter().any(|root| link.starts_with(root)) {
