@@ -141,20 +141,19 @@ fn secrets_of_the_home_directory_are_closed_by_default_and_opened_by_name() {
     assert!(explain.out.contains("/home/.ssh") && explain.out.contains("/home/.netrc"), "{explain:?}");
 }
 
-/// The home directory is the workspace, and a command closes the directory in which a secret lies.
+/// The workspace lies in the home directory, and a command closes the directory in which a secret lies.
 #[test]
 fn a_secret_behind_a_directory_that_a_command_closed_stays_closed() {
     let scene = Scene::new();
-    scene.secret("home/.config/gh/hosts.yml");
-    let home = scene.path("home");
-    let open = "chmod 700 .config .config/gh 2>/dev/null; cat .config/gh/hosts.yml 2>/dev/null || echo refused";
+    scene.secret("home/.local/share/opencode/auth.json");
+    let open = "chmod 700 share share/opencode 2>/dev/null; cat share/opencode/auth.json 2>/dev/null || echo refused";
     let run = |options: &[&str], script: &str| {
         let mut command = scene.pinfold();
-        command.current_dir(&home).arg("run").args(options).args(["--workspace", ".", "--", "sh", "-c", script]);
-        Answer::of(&mut command).out
+        command.current_dir(scene.path("home/.local")).arg("run").args(options);
+        Answer::of(command.args(["--workspace", ".", "--", "sh", "-c", script])).out
     };
     for backend in ["namespace", "bwrap"] {
-        assert_eq!(run(&["--backend", backend], "chmod 0 .config && echo done"), "done\n");
+        assert_eq!(run(&["--backend", backend], "chmod 0 share && echo done"), "done\n");
         assert_eq!(run(&["--backend", backend], open), "refused\n", "{backend}");
         assert_eq!(run(&["--backend", backend, "--allow-secrets"], open), "secret", "{backend}");
     }
