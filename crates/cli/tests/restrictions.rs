@@ -145,15 +145,15 @@ fn secrets_of_the_home_directory_are_closed_by_default_and_opened_by_name() {
 #[test]
 fn a_secret_behind_a_directory_that_a_command_closed_stays_closed() {
     let scene = Scene::new();
-    scene.secret("home/.local/share/opencode/auth.json");
-    let open = "chmod 700 share share/opencode 2>/dev/null; cat share/opencode/auth.json 2>/dev/null || echo refused";
+    scene.secret("home/.cache/huggingface/token");
+    let open = "chmod 700 huggingface 2>/dev/null; cat huggingface/token 2>/dev/null || echo refused";
     let run = |options: &[&str], script: &str| {
         let mut command = scene.pinfold();
-        command.current_dir(scene.path("home/.local")).arg("run").args(options);
+        command.current_dir(scene.path("home/.cache")).arg("run").args(options);
         Answer::of(command.args(["--workspace", ".", "--", "sh", "-c", script])).out
     };
     for backend in ["namespace", "bwrap"] {
-        assert_eq!(run(&["--backend", backend], "chmod 0 share && echo done"), "done\n");
+        assert_eq!(run(&["--backend", backend], "chmod 0 huggingface && echo done"), "done\n");
         assert_eq!(run(&["--backend", backend], open), "refused\n", "{backend}");
         assert_eq!(run(&["--backend", backend, "--allow-secrets"], open), "secret", "{backend}");
     }
