@@ -76,7 +76,9 @@ impl Scene {
         let walls = Walls::new(uid)?;
         let place = walls.fixture.bin().join("pinfold-trespass");
         let binary = find_binary("pinfold-trespass", "pinfold-conformance")?;
-        std::fs::copy(binary, &place).map_err(|error| format!("{}: {error}", place.display()))?;
+        // Not by this process: whatever another thread starts meanwhile would hold the file open for writing (ETXTBSY).
+        let copied = Command::new("cp").arg(&binary).arg(&place).status().map_err(|error| format!("cp: {error}"))?;
+        expect(copied.success(), format!("cp {} {}: {copied}", binary.display(), place.display()))?;
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).map_err(|error| error.to_string())?;
         let scene = Self { trespass: text(&place), walls, backend };
         scene.lay_out()?;
