@@ -333,6 +333,29 @@ fn a_terminal_is_passed_through_and_the_outcome_says_it_was_not_read() {
     assert!(report.contains("Standard error is a terminal and was not observed"), "{report}");
 }
 
+/// F18: also of a command that was killed; with full access they are the command's to change.
+#[test]
+fn a_terminal_gets_its_settings_back() {
+    let scene = Scene::new();
+    let around = "
+import os, pty, subprocess, sys, termios
+master, slave = os.openpty()
+before = termios.tcgetattr(slave)
+subprocess.run(sys.argv[1:], stdin=slave, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+print('same' if termios.tcgetattr(slave) == before else 'changed')";
+    let run = |options: &[&str], script: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", around]).arg(scene::program()).arg("run").args(options).args(["--", "sh", "-c", script]);
+        Answer::of(command.current_dir(scene.workspace()).env("HOME", scene.path("home"))).out
+    };
+    for script in ["stty raw -echo stop a", "stty raw -echo; kill -9 $$"] {
+        assert_eq!(run(&["--mode", "danger-full-access"], script), "changed\n", "{script}");
+        for backend in ["linux_namespace", "linux_bwrap", "linux_landlock"] {
+            assert_eq!(run(&["--backend", backend, "--mode", "read-only"], script), "same\n", "{backend} {script}");
+        }
+    }
+}
+
 #[test]
 fn without_its_launcher_the_program_refuses_to_run_anything() {
     let scene = Scene::new();

@@ -19,8 +19,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 mod sink;
+mod terminals;
 
 use sink::Sink;
+use terminals::Terminals;
 
 /// Descriptors that are passed on are moved up here, away from whatever the standard library has open in a child that
 /// is about to execute.
@@ -139,6 +141,8 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
     command.stdin(given(given_input)?.map_or_else(|| stdio(input), Ok)?);
     command.stdout(given(given_output)?.map_or_else(|| stdio(output), Ok)?);
     command.stderr(given(given_error)?.map_or_else(|| stdio(error), Ok)?);
+    let confined = !matches!(start.family, Family::Group | Family::Alone);
+    let _terminals = if confined { Terminals::remember(start.streams) } else { Terminals::none() };
     // The descriptors are closed here as soon as the child has them, so that its end is the end of the channel.
     command.preserved_fds(start.passed);
     let mut child = command.spawn()?;
