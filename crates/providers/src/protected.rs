@@ -13,6 +13,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// Files that include each other are followed this often; git follows them ten times.
+const MOST_INCLUDES: u32 = 10;
 /// A longer configuration is not read to its end.
 const MOST_CONFIGURATION: u64 = 1 << 20;
 
@@ -95,12 +97,13 @@ pub(crate) fn find(asked: &Protect, roots: &[PinnedRoot]) -> Result<Protected, S
         let names = protected.names(roots);
         for root in roots {
             links(&root.path, &names, &mut protected.found);
-            git_targets(&root.path, &mut protected.found);
+            // A root may lie inside a repository, whose configuration names what is in the root.
+            root.path.ancestors().for_each(|top| git_targets(top, &mut protected.found));
         }
         if let Some(home) = &protected.home {
             for file in [home.join(".gitconfig"), home.join(".config/git/config")] {
                 for root in roots {
-                    targets_in(&file, &root.path, &mut protected.found);
+                    targets_in(&file, &root.path, MOST_INCLUDES, &mut protected.found);
                 }
             }
         }
@@ -159,12 +162,12 @@ fn git_targets(root: &Path, found: &mut Vec<(PathBuf, ProtectionRule)>) {
         found.push((physical(&common.join(control)), ProtectionRule::GitTarget));
     }
     for file in [common.join("config"), directory.join("config.worktree")] {
-        targets_in(&file, root, found);
+        targets_in(&file, root, MOST_INCLUDES, found);
     }
 }
 
 /// Paths that a file of git's configuration names: `core.hooksPath`, and files that it includes (git-config(1)).
-fn targets_in(file: &Path, root: &Path, found: &mut Vec<(PathBuf, ProtectionRule)>) {
+fn targets_in(file: &Path, root: &Path, includes: u32, found: &mut Vec<(PathBuf, ProtectionRule)>) {
     let Some(text) = read(file) else { return };
     let mut section = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
@@ -189,7 +192,15 @@ fn targets_in(file: &Path, root: &Path, found: &mut Vec<(PathBuf, ProtectionRule
             (Some(below), Some(home)) => home.join(OsStr::from_bytes(below)),
             _ => base.join(OsStr::from_bytes(value)),
         };
-        found.push((physical(&path), ProtectionRule::GitTarget));
+        let target = (physical(&path), ProtectionRule::GitTarget);
+        // Each file once, or files that include each other would be read over and over.
+        if found.contains(&target) {
+            continue;
+        }
+        found.push(target);
+        if includes > 0 && key == b"path" {
+            targets_in(&path, root, includes - 1, found);
+        }
     }
 }
 
@@ -205,6 +216,23 @@ fn read(path: &Path) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn what_a_repository_above_names_and_what_an_include_includes_is_found() {
+        let base = tempfile::tempdir().unwrap();
+        let top = base.path().canonicalize().unwrap();
+        std::fs::create_dir_all(top.join(".git")).unwrap();
+        std::fs::create_dir_all(top.join("sub/more")).unwrap();
+        std::fs::write(top.join(".git/config"), "[core]\nhooksPath = sub/hk\n[include]\npath = ../sub/one\n").unwrap();
+        std::fs::write(top.join("sub/one"), "[include]\npath = more/two\n[include]\npath = one\n").unwrap();
+        std::fs::write(top.join("sub/more/two"), "[core]\nattributesFile = sub/attributes\n").unwrap();
+        let root = top.join("sub");
+        let metadata = root.metadata().unwrap();
+        let pinned = PinnedRoot { path: root.clone(), device: metadata.dev(), inode: metadata.ino() };
+        let found = find(&Protect { default_names: true, patterns: Vec::new() }, &[pinned]).unwrap();
+        let paths: Vec<_> = found.found.iter().map(|(path, _)| path.strip_prefix(&root).unwrap().to_owned()).collect();
+        assert_eq!(paths, ["attributes", "hk", "more/two", "one"].map(PathBuf::from));
+    }
 
     #[test]
     fn what_a_repository_names_is_found_and_only_inside_the_roots() {
