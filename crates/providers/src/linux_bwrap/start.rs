@@ -51,7 +51,12 @@ impl Mark {
 
     /// Puts it behind bubblewrap's name, which the launcher's words (`--outside`) stand before.
     pub(crate) fn put(&self, argv: &mut Vec<OsString>) {
-        let program = argv.iter().position(|word| word == "--").map_or(0, |dashes| dashes + 1);
+        // The launcher stands before bubblewrap, and once more before itself where there are control groups to enter.
+        let mut program = 0;
+        while argv.get(program + 1).is_some_and(|word| word == "--outside") {
+            let Some(dashes) = argv[program..].iter().position(|word| word == "--") else { break };
+            program += dashes + 1;
+        }
         argv.splice(program + 1..program + 1, ["--unsetenv".into(), self.0.clone()]);
     }
 

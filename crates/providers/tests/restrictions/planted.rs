@@ -186,3 +186,40 @@ fn a_socket_in_a_root_that_was_bound_before_is_named() {
         assert!(notes.contains("Of a process outside") && notes.contains("outside.sock"), "{backend}: {notes}");
     }
 }
+
+/// A mechanism that hides what is denied works on this host and fails at this call. What comes behind it in the chain hides
+/// nothing, and a wish is no reason to use it.
+#[test]
+fn a_failure_at_hiding_is_followed_by_nothing_that_hides_nothing() {
+    let key = |world: &World| world.path("out/.ssh/key");
+    let run = |chain: &[Backend], fails: bool| {
+        let world = World::with_chain(Some(chain.to_vec()));
+        world.planted("out/.ssh/key");
+        let kept = world.planted("out/.ssh/config");
+        let restrictions = Restrictions {
+            denied_reads: vec![world.path("out/.ssh")],
+            allowed_reads: vec![kept.clone()],
+            ..Restrictions::default()
+        };
+        let options = CallOptions {
+            cwd: Some(world.path("ws")),
+            reads: Insistence::WherePossible,
+            restrictions,
+            ..CallOptions::default()
+        };
+        let mut how = capture();
+        how.before_start = fails.then(|| -> pinfold_providers::BeforeStart {
+            std::sync::Arc::new(move |_| {
+                // What is to stay readable is gone when the launcher looks for it.
+                let _ = std::fs::remove_file(&kept);
+                true
+            })
+        });
+        let policy = world.policy(SandboxMode::WorkspaceWrite);
+        world.provider.run(&shell(&cat(&key(&world))), &policy, &options, &how, &Cancel::new()).unwrap()
+    };
+    assert_eq!(text(&run(&[Backend::Landlock], false).stdout.bytes), "secret", "nothing here can hide it");
+    assert_eq!(text(&run(&[Backend::Namespace, Backend::Landlock], false).stdout.bytes), "refused");
+    let result = run(&[Backend::Namespace, Backend::Landlock], true);
+    assert!(!result.outcome.ran() && result.stdout.bytes.is_empty(), "{result:?}");
+}
