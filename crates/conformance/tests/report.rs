@@ -172,6 +172,8 @@ socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
         let plans = self.walls.runtime().join("pinfold/plans");
         Walls::finish(&mut self.command(&["/bin/chmod", "711", &text(&plans)]))?;
         let mode = std::fs::metadata(&plans).map_err(|e| format!("{}: {e}", plans.display()))?.permissions().mode();
+        // Later calls refuse a directory that others may enter.
+        std::fs::set_permissions(&plans, PermissionsExt::from_mode(0o700)).map_err(|e| e.to_string())?;
         Ok(mode & 0o777 == 0o711)
     }
 }
