@@ -249,7 +249,7 @@ mod tests {
         let metadata = root.metadata().unwrap();
         let pinned = PinnedRoot { path: root.clone(), device: metadata.dev(), inode: metadata.ino() };
         let asked = Protect { default_names: true, patterns: vec![root.join("link/*.x")] };
-        let found = find(&asked, &[pinned.clone()]).unwrap();
+        let found = find(&asked, std::slice::from_ref(&pinned)).unwrap();
         let paths: Vec<_> = found.found.iter().map(|(path, _)| path.strip_prefix(&root).unwrap().to_owned()).collect();
         for path in ["my hooks", "shared/gitconfig", "settings"] {
             assert!(paths.contains(&path.into()), "{path}: {paths:?}");
