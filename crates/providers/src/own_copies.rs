@@ -185,7 +185,7 @@ mod tests {
         assert!(reached().len() <= MOST_FILES + 1);
         std::fs::write(path("config"), "Include n/*\n".repeat(5000)).unwrap();
         let mut names = MOST_NAMES;
-        assert_eq!(included(&path("config"), base.path(), None, &mut names), [PathBuf::new(); 0]);
+        assert!(included(&path("config"), base.path(), None, &mut names).is_empty());
         assert_eq!(names, 0);
     }
 
