@@ -314,7 +314,10 @@ fn confines(there: &There, finished: &Finished, mode: Mode, backend: Option<&str
     expect(!outside && !stdout.contains("outside"), "it wrote outside")?;
     expect(inside == (writes && there.host.is_seen), format!("inside: {inside}; {}", written(&finished.stderr)))?;
     expect(stdout.contains("inside") == writes, format!("{stdout} {}", written(&finished.stderr)))?;
-    expect_equal(report.strength("write-content"), Some(Strength::Enforced))?;
+    // Without Landlock nothing refuses to write to a FIFO on a read-only mount.
+    let fifos_are_open = matches!(there.host.name, "no-landlock" | "landlock-off");
+    let content = if fifos_are_open { Strength::Partial } else { Strength::Enforced };
+    expect_equal(report.strength("write-content"), Some(content))?;
     let metadata = report.strength("write-metadata");
     // What bubblewrap leaves open of metadata are device nodes and later mounts, not the file that is tried here.
     let is_open = metadata != Some(Strength::Enforced) && report.backend != "linux_bwrap";
@@ -450,14 +453,17 @@ fn longest_argument(walls: &Walls, backend: Backend) -> Result<(), String> {
     passes(walls, backend, &["/bin/sh", "-c", "echo ${#1}", "sh", &long], "131071\n")
 }
 
-/// The command prints this with and without walls. Bubblewrap takes 9,000 words; with more it may be refused, by its code.
+/// The command prints this with and without walls. Bubblewrap takes 9,000 words; with more it is refused, and nothing
+/// that hides less is taken instead: sockets are closed by default.
 fn passes(walls: &Walls, backend: Backend, argv: &[&str], expected: &str) -> Result<(), String> {
     let control = Walls::finish(&mut walls.plain(argv))?;
     expect_equal(written(&control.stdout).as_str(), expected)?;
     let finished = Walls::finish(&mut walls.confined(backend, Mode::WorkspaceWrite, argv))?;
     let stderr = written(&finished.stderr);
-    if backend == Backend::Bwrap && argv.len() > 9000 && stderr.contains("error[SANDBOX_UNSUPPORTED_POLICY]") {
-        return expect(finished.status.code() == Some(2) && finished.stdout.is_empty(), stderr);
+    if backend == Backend::Bwrap && argv.len() > 9000 {
+        let is_refused =
+            stderr.contains("error[SANDBOX_PREPARATION_FAILED]") && stderr.contains("bubblewrap takes 9000");
+        return expect(is_refused && finished.status.code() == Some(125) && finished.stdout.is_empty(), stderr);
     }
     expect(
         written(&finished.stdout) == expected,

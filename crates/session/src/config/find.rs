@@ -105,9 +105,20 @@ impl Places {
         };
         match path.symlink_metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            // HOME of another user, as many containers have it: what this user may not look for is not this user's.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && is_of_another(&path) => Ok(None),
             _ => read_trusted(&path).map(Some),
         }
     }
+}
+
+/// Returns whether the first directory above a path that can be examined belongs to another user: then a file below it was
+/// not put there by this one. The effects matrix runs so, as uid 1000 with the home directory of root.
+///
+/// SECURITY: a directory of one's own that is closed is a fault and not an absence: what it holds may close something.
+fn is_of_another(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    path.ancestors().skip(1).find_map(|directory| directory.metadata().ok()).is_some_and(|found| found.uid() != user)
 }
 
 fn unfit(path: &Path, detail: impl Into<String>) -> SessionError {
