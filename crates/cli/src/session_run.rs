@@ -6,7 +6,7 @@ use crate::request::Request;
 use crate::surroundings::Surroundings;
 use crate::voice::say;
 use pinfold_policy::escalation::{ApprovalPolicy, EscalationError, Subject};
-use pinfold_policy::{Network, Outcome, SandboxError, SandboxMode, Variables};
+use pinfold_policy::{Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, Variables};
 use pinfold_providers::Cancel;
 use pinfold_session::terminal::Terminal;
 use pinfold_session::{
@@ -42,7 +42,18 @@ impl Held {
                 return Err(SandboxError::InvalidPolicy { detail }.into());
             }
         }
+        let asks = arguments.session.escalate.is_some() || arguments.session.ask_write.is_some();
+        if arguments.policy.mode.is_some() && asks {
+            let detail = "--mode makes one call narrower; it has no place beside --escalate and --ask-write".to_owned();
+            return Err(SandboxError::InvalidPolicy { detail }.into());
+        }
         let mut words = arguments.policy.clone();
+        // A question is about the directory that this names now, not about what a link names when it is answered.
+        if let Some(cwd) = words.cwd.as_mut()
+            && let Ok(real) = around.absolute("--cwd", Path::new(cwd))?.canonicalize()
+        {
+            *cwd = real.into_os_string();
+        }
         let narrower = words.mode.take();
         let project = session.project_at_start().map(str::to_owned);
         let cwd = session.cwd().to_owned();
@@ -117,6 +128,14 @@ impl Held {
     ) -> Result<Request, SessionError> {
         let asked = &arguments.session;
         let write = asked.ask_write.as_ref().map(|dir| around.absolute("--ask-write", Path::new(dir))).transpose()?;
+        if let Some(path) = &write {
+            // Nobody can judge a link: asked is about what is opened.
+            let real = path.canonicalize().ok();
+            if real.as_ref().is_some_and(|real| *real != path.components().collect::<PathBuf>()) {
+                let (role, problem) = (RootRole::Additional, RootProblem::Symlink);
+                return Err(SandboxError::InvalidRoot { role, path: path.clone(), problem }.into());
+            }
+        }
         let wish = Wish {
             sandbox_permissions: asked.escalate.as_deref(),
             write: write.as_deref(),

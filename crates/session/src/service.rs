@@ -169,6 +169,9 @@ impl PolicyService {
             policy.additional_writable_roots.extend(row.writable.iter().cloned());
         }
         policy.validate()?;
+        if session.is_some() {
+            stands(RootRole::Workspace, root)?;
+        }
         let directories = self.directories(session, state, now);
         let wanted = approved.as_ref().map(|approved| &approved.scope);
         open(&mut policy, &directories, wanted)?;
@@ -216,6 +219,9 @@ fn open(policy: &mut ExecutionPolicy, directories: &[PathBuf], approved: Option<
         let problem = RootProblem::Refused("it cannot be granted".to_owned());
         return Err(SandboxError::InvalidRoot { role: RootRole::Additional, path: path.clone(), problem });
     }
+    if policy.mode != SandboxMode::DangerFullAccess {
+        once.into_iter().chain(directories).try_for_each(|path| stands(RootRole::Additional, path))?;
+    }
     let mut granted = once.into_iter().chain(directories).cloned();
     match policy.mode {
         SandboxMode::DangerFullAccess => {}
@@ -236,4 +242,19 @@ fn open(policy: &mut ExecutionPolicy, directories: &[PathBuf], approved: Option<
         }
     }
     Ok(())
+}
+
+/// Refuses a directory that is not at its own path any more.
+///
+/// SECURITY: somebody allowed the directory that the path named, and a command that may write above it can put a link in its
+/// place. What this does not see is a link that is put there between this look and the start.
+fn stands(role: RootRole, path: &Path) -> Result<(), SandboxError> {
+    let problem = match path.canonicalize() {
+        Ok(real) if real == path.components().collect::<PathBuf>() => return Ok(()),
+        Ok(_) => RootProblem::Symlink,
+        // Whoever enforces the policy refuses it, and a policy of which nothing is enforced can be told all the same.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => RootProblem::Unreadable(error.to_string()),
+    };
+    Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem })
 }

@@ -121,11 +121,23 @@ pub(super) struct Base<'a> {
     pub(super) directory: Option<&'a Path>,
 }
 
+/// The parser's message on one line. It repeats what the file says, and a project's file may be a command's: nothing in it may
+/// move a terminal's cursor or turn the direction of a line.
+fn visible(message: &str) -> String {
+    let shown = |letter: char| match letter {
+        '\n' => "; ".to_owned(),
+        ' '..='~' => letter.to_string(),
+        _ if letter.is_alphanumeric() => letter.to_string(),
+        _ => letter.escape_unicode().to_string(),
+    };
+    message.chars().map(shown).collect()
+}
+
 /// Reads a file's text.
 pub(super) fn parse(origin: Origin, text: &str, base: &Base<'_>) -> Result<Layer, SessionError> {
     let reader = Reader { text, origin: &origin, base };
     let document: Document =
-        toml::from_str(text).map_err(|error| reader.refuse(error.span(), error.message().replace('\n', "; ")))?;
+        toml::from_str(text).map_err(|error| reader.refuse(error.span(), visible(error.message())))?;
     if let Some(version) = document.version.filter(|version| *version.get_ref() != VERSION) {
         return Err(reader.refuse(Some(version.span()), format!("this pinfold reads version {VERSION} of the file")));
     }

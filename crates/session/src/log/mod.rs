@@ -222,6 +222,11 @@ impl Log {
         if self.file.metadata()?.len() != self.length {
             self.file.set_len(self.length)?;
         }
+        // What would not be read again must not be written: the session would be lost with it.
+        if let Some(long) = bytes.split(|byte| *byte == b'\n').map(<[u8]>::len).find(|length| *length > LONGEST_LINE) {
+            let detail = format!("an event of {long} bytes is too long; {LONGEST_LINE} is the most");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, detail));
+        }
         let written =
             (&self.file).write_all(bytes).and_then(|()| if promised { self.file.sync_data() } else { Ok(()) });
         if let Err(error) = written {
