@@ -223,6 +223,28 @@ for request in (0xc0506617, 0xc0406618, 0xc0406619):
     }
 }
 
+/// Trees of btrfs: a copy shows what a cover hides, a removal by number finds what lies outside. The numbers alone decide, so
+/// that no btrfs is needed to see it.
+#[test]
+fn trees_of_a_file_system_are_not_made_copied_or_removed_by_request() {
+    let act = "
+import errno, fcntl, os
+fd = os.open('/', os.O_RDONLY)
+for request in (0x5000940e, 0x50009418, 0x4008941a, 0x50009401, 0x50009417, 0x5000940f, 0x5000943f, 0xc0c89425):
+    try: fcntl.ioctl(fd, request, bytearray(4096))
+    except OSError as e: print(errno.errorcode[e.errno])";
+    for uid in uids() {
+        let world = World::new(uid);
+        let argv = ["/usr/bin/python3", "-c", act];
+        // Another file system does not know the requests; btrfs finds no name in these bytes.
+        let control = ended(&mut world.plain(&argv));
+        assert!(control.0 == Some(0) && !control.1.contains("EPERM"), "{control:?}");
+        for wall in WALLS {
+            assert_prints(&"EPERM\n".repeat(8), &ended(&mut world.confined(wall, &argv)));
+        }
+    }
+}
+
 /// F12: a network socket stays one that can be connected to somebody else.
 #[test]
 fn a_network_socket_on_a_stream_is_refused_where_the_network_is_closed() {

@@ -113,6 +113,18 @@ const DENIED_IOCTLS: &[u32] = &[
     0xc050_6617,
     0xc040_6618,
     0xc040_6619,
+    // Trees that btrfs makes, copies and removes through a directory that is open for reading: a copy leaves behind what is
+    // mounted over its source, such as covers of denied reads, and a removal by number finds trees outside
+    // (BTRFS_IOC_SUBVOL_CREATE, _CREATE_V2, _SETFLAGS, SNAP_CREATE, _CREATE_V2, _DESTROY, _DESTROY_V2,
+    // SET_RECEIVED_SUBVOL).
+    0x5000_940e,
+    0x5000_9418,
+    0x4008_941a,
+    0x5000_9401,
+    0x5000_9417,
+    0x5000_940f,
+    0x5000_943f,
+    0xc0c8_9425,
 ];
 
 /// Types of ioctl(2) requests (bits 8 to 15) that stay open where metadata is refused: terminals, sockets, seccomp listeners.

@@ -178,8 +178,16 @@ fn metadata_reaches_the_broker() {
         assert_eq!(request(filter, 0x5401), ALLOW);
         assert_eq!(request(filter, i::TIOCSTI.into()), REFUSE);
     }
-    // A file system of many subvolumes makes and removes names by requests of its own (BTRFS_IOC_SUBVOL_CREATE).
-    assert_eq!(request(FILTER_BROKER, 0x5000_940e), NOTIFY);
+}
+
+/// btrfs makes, copies and removes trees by requests of its own: BTRFS_IOC_SUBVOL_CREATE, SNAP_CREATE_V2, SNAP_DESTROY_V2.
+#[test]
+fn no_request_makes_or_removes_a_tree() {
+    for number in [0x5000_940e, 0x5000_9417, 0x5000_943f] {
+        let words = [0, number, 0, 0, 0, 0];
+        assert_eq!(of(g::__NR_ioctl, words), REFUSE);
+        assert_eq!(verdict(FILTER_BROKER, ARCHITECTURE, g::__NR_ioctl, words), REFUSE);
+    }
 }
 
 /// Signals to the owner of a stream, whom the caller or the terminal has named.

@@ -64,7 +64,9 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
                 processes of the user can be used.";
     lines.none(G::ProcessVisibility, note);
     if abi >= 6 {
-        lines.signals(request.terminal, LANDLOCK);
+        let note = "No signal but one: terminals of the same user can be opened, and who changes the size of one has SIGWINCH \
+                    sent to its foreground processes.";
+        lines.partial(G::SignalsOut, LANDLOCK, note);
     } else {
         lines.none(G::SignalsOut, "Landlock before ABI 6 does not keep signals inside.");
     }
