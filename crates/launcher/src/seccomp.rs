@@ -71,30 +71,9 @@ const ABSENT: &[u32] = &[
     g::__NR_open_tree_attr,
 ];
 
-/// Calls that change metadata: refused with EPERM where no mount tree governs them and nothing is writable.
-const METADATA: &[u32] = &[
-    g::__NR_chmod,
-    g::__NR_fchmod,
-    g::__NR_fchmodat,
-    g::__NR_fchmodat2,
-    g::__NR_chown,
-    g::__NR_fchown,
-    g::__NR_lchown,
-    g::__NR_fchownat,
-    g::__NR_utime,
-    g::__NR_utimes,
-    g::__NR_futimesat,
-    g::__NR_utimensat,
-    g::__NR_setxattr,
-    g::__NR_lsetxattr,
-    g::__NR_fsetxattr,
-    g::__NR_setxattrat,
-    g::__NR_removexattr,
-    g::__NR_lremovexattr,
-    g::__NR_fremovexattr,
-    g::__NR_removexattrat,
-    g::__NR_file_setattr,
-];
+/// Calls that change a mode. They and [`brokered::METADATA`] are refused with EPERM where no mount tree governs metadata and
+/// nothing is writable.
+const MODES: &[u32] = &[g::__NR_chmod, g::__NR_fchmod, g::__NR_fchmodat, g::__NR_fchmodat2];
 
 /// Requests of ioctl(2) that are refused with EPERM.
 const DENIED_IOCTLS: &[u32] = &[
@@ -282,7 +261,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         FOREIGN_NUMBERS.. => Verdict::Give(KILL),
         _ if number > NEWEST || contains(ABSENT, number) => Verdict::Give(MISSING),
         _ if contains(DENIED, number) => Verdict::Give(REFUSE),
-        _ if metadata && contains(METADATA, number) => Verdict::Give(REFUSE),
+        _ if metadata && (contains(MODES, number) || contains(brokered::METADATA, number)) => Verdict::Give(REFUSE),
         _ if refused.outside && contains(DENIED_WITHOUT_NAMESPACES, number) => Verdict::Give(REFUSE),
         _ => Verdict::Give(ALLOW),
     }

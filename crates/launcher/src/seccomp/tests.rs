@@ -47,7 +47,7 @@ fn every_listed_call_is_answered_as_its_table_says() {
     for number in ABSENT {
         assert_eq!(of(*number, [0; 6]), MISSING, "{number}");
     }
-    for number in METADATA {
+    for number in MODES.iter().chain(brokered::METADATA) {
         assert_eq!(verdict(FILTER, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
         assert_eq!(verdict(FILTER_METADATA, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
     }
@@ -171,7 +171,7 @@ fn with_a_broker_only_calls_that_change_something_reach_it() {
 fn metadata_reaches_the_broker() {
     let request = |filter, number: u64| verdict(filter, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
     for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_OUTSIDE_BROKER, FILTER_OUTSIDE_BROKER_NETWORK] {
-        for number in METADATA {
+        for number in MODES.iter().chain(brokered::METADATA) {
             assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), NOTIFY, "{number}");
         }
         assert_eq!(request(filter, 0x4008_6602), NOTIFY);
