@@ -3,28 +3,36 @@
 use crate::arguments::PolicyOptions;
 use crate::closing::Closing;
 use crate::configuration::Configured;
-use crate::fs_arguments::{Edit, FencePolicy, Fs, Glob, Grep, Read, SearchArguments, TwoPaths, Verb, Write};
+use crate::fs_arguments::{
+    Chmod, Cp, Edit, FencePolicy, Fs, Glob, Grep, Ls, Read, SearchArguments, TwoPaths, Verb, Write,
+};
 use crate::request::{backend, execution_mode, policy};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
 use pinfold_fence::edit::Replacement;
+use pinfold_fence::observation::ContentHash;
 use pinfold_fence::search::{Found, LinePattern, SearchOptions};
 use pinfold_fence::tools::render_written;
 use pinfold_fence::{
-    Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Replace, TempPlace, Version, Written,
+    Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Permissions, Replace, TempPlace, Version,
+    Written,
 };
-use pinfold_policy::quote::{quote_if_needed, readable};
+use pinfold_policy::quote::{quote, quote_if_needed, readable};
 use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode, SessionId};
 use pinfold_providers::{CallOptions, LocalProvider, ProviderConfig};
 use pinfold_session::SessionError;
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// The exit statuses of `pinfold fs`.
 const DENIED: u8 = 3;
 const CONDITION: u8 = 4;
+
+/// So much of a file stands in one line of JSON at most.
+const JSON_BYTES: usize = 64 << 20;
 
 /// What there is to print, and the exit status.
 struct Answer {
@@ -37,6 +45,7 @@ enum Failure {
     Policy(SandboxError),
     File(FsError),
     Input(String),
+    Output(String),
 }
 
 impl From<SandboxError> for Failure {
@@ -65,6 +74,10 @@ pub(crate) fn fs(arguments: &Fs, around: &Surroundings) -> u8 {
             say(&format!("error: standard input: {why}"));
             125
         }
+        Err(Failure::Output(why)) => {
+            say(&format!("error: standard output: {why}"));
+            125
+        }
     }
 }
 
@@ -76,7 +89,10 @@ fn policy_of(verb: &Verb) -> &FencePolicy {
         Verb::Ls(it) => &it.policy,
         Verb::Stat(it) => &it.policy,
         Verb::Rm(it) => &it.policy,
-        Verb::Mv(it) | Verb::Cp(it) => &it.policy,
+        Verb::Mv(it) => &it.policy,
+        Verb::Cp(it) => &it.paths.policy,
+        Verb::Chmod(it) => &it.policy,
+        Verb::Touch(it) => &it.policy,
         Verb::Mkdir(it) => &it.policy,
         Verb::Grep(it) => &it.policy,
         Verb::Glob(it) => &it.policy,
@@ -91,7 +107,7 @@ fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
         Verb::Read(it) => read(&fence, it),
         Verb::Write(it) => write(&fence, it),
         Verb::Edit(it) => edit(&fence, it),
-        Verb::Ls(it) => list(&fence, Path::new(&it.path), json),
+        Verb::Ls(it) => list(&fence, it),
         Verb::Stat(it) => {
             let path = Path::new(&it.path);
             let look = if it.no_follow { fence.lstat(path)? } else { fence.stat(path)? };
@@ -107,11 +123,15 @@ fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
             let (from, to) = (moved.from.process_path(), moved.to.process_path());
             Ok(shown(json, &json!({"from": readable(from), "to": readable(to)}), String::new))
         }
-        Verb::Cp(it) => {
-            let copied = fence.copy(Path::new(&it.from), Path::new(&it.to), replace(it))?;
-            let path = readable(copied.target.process_path());
-            let answer = json!({"path": path, "version": copied.version, "bytes": copied.bytes, "lost": copied.lost});
-            Ok(shown(json, &answer, String::new))
+        Verb::Cp(it) => copy(&fence, it),
+        Verb::Chmod(it) => {
+            let path = Path::new(&it.path);
+            let look = fence.set_permissions(path, permissions(it)?)?;
+            Ok(shown(json, &look_json(path, &look), String::new))
+        }
+        Verb::Touch(it) => {
+            let (target, change) = fence.touch(Path::new(&it.path))?;
+            Ok(shown(json, &json!({"path": readable(target.process_path()), "change": change}), String::new))
         }
         Verb::Mkdir(it) => {
             let target = fence.create_directory(Path::new(&it.path), it.parents)?;
@@ -158,7 +178,11 @@ fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxEr
 
 fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
     let path = Path::new(&it.path);
-    if it.offset.is_none() && it.limit.is_none() {
+    if it.byte_offset.is_some() || it.byte_limit.is_some() || !(it.policy.json || it.max_bytes.is_some()) {
+        if it.offset.is_none() && it.limit.is_none() {
+            return stream(fence, it);
+        }
+    } else if it.offset.is_none() && it.limit.is_none() {
         let whole = fence.read_bytes(path, it.max_bytes.unwrap_or(64 << 20))?;
         if !it.policy.json {
             return Ok(Answer { bytes: whole.bytes, status: 0 });
@@ -194,6 +218,33 @@ fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
         numbered.map(|(index, line)| format!("{}: {line}\n", lines.first + index as u64)).collect()
     };
     Ok(shown(it.policy.json, &answer, numbered))
+}
+
+/// Prints bytes as they come: a file of any size, or a part of one.
+fn stream(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
+    let path = Path::new(&it.path);
+    let part = (it.byte_offset.unwrap_or(0), it.byte_limit.unwrap_or(u64::MAX));
+    if it.policy.json {
+        let length = usize::try_from(part.1).unwrap_or(usize::MAX).min(JSON_BYTES);
+        let bytes = fence.read_range(path, part.0, length)?;
+        let text = std::str::from_utf8(&bytes).ok();
+        return Ok(line(
+            &json!({"offset": part.0, "length": bytes.len(), "text": text, "sha256": ContentHash::of(&bytes)}),
+        ));
+    }
+    let mut out = std::io::stdout().lock();
+    let mut failed = None;
+    fence.stream(path, part, &mut |bytes| match out.write_all(bytes) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
+        }
+    })?;
+    match failed.map_or_else(|| out.flush(), Err) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Output(error.to_string())),
+        _ => Ok(Answer { bytes: Vec::new(), status: 0 }),
+    }
 }
 
 fn write(fence: &Fence, it: &Write) -> Result<Answer, Failure> {
@@ -242,14 +293,53 @@ fn edit(fence: &Fence, it: &Edit) -> Result<Answer, Failure> {
     Ok(shown(it.policy.json, &answer, diff))
 }
 
-fn list(fence: &Fence, path: &Path, json: bool) -> Result<Answer, Failure> {
-    let listing = fence.list(path)?;
+fn copy(fence: &Fence, it: &Cp) -> Result<Answer, Failure> {
+    let (from, to, how) = (Path::new(&it.paths.from), Path::new(&it.paths.to), replace(&it.paths));
+    let json = it.paths.policy.json;
+    if !it.recursive {
+        let copied = fence.copy(from, to, how)?;
+        let path = readable(copied.target.process_path());
+        let answer = json!({"path": path, "version": copied.version, "bytes": copied.bytes, "lost": copied.lost});
+        return Ok(shown(json, &answer, String::new));
+    }
+    let copied = fence.copy_tree(from, to, how)?;
+    let left_out: Vec<_> = copied.left_out.iter().map(readable).collect();
+    let path = readable(copied.target.process_path());
+    let answer = json!({"path": path, "files": copied.files, "bytes": copied.bytes, "leftOut": left_out});
+    if !json {
+        copied.left_out.iter().for_each(|path| say(&format!("note: not copied: {}", quote_if_needed(path))));
+    }
+    let mut answer = shown(json, &answer, String::new);
+    answer.status = u8::from(!copied.left_out.is_empty());
+    Ok(answer)
+}
+
+fn permissions(it: &Chmod) -> Result<Permissions, SandboxError> {
+    match it.bits.as_str() {
+        "+x" => Ok(Permissions::Executable),
+        "-x" => Ok(Permissions::NotExecutable),
+        octal => match u32::from_str_radix(octal, 8) {
+            Ok(bits) if bits <= 0o777 && !octal.starts_with('+') => Ok(Permissions::Exactly(bits)),
+            _ => {
+                let detail = format!("mode {} is neither octal, at most 777, nor +x or -x", quote(octal));
+                Err(SandboxError::InvalidPolicy { detail })
+            }
+        },
+    }
+}
+
+fn list(fence: &Fence, it: &Ls) -> Result<Answer, Failure> {
+    let json = it.policy.json;
+    let listing = fence.list(Path::new(&it.path))?;
     if listing.truncated {
         say("note: there are more names than are listed");
     }
     let entries = listing.entries.iter().map(|entry| {
-        let (size, version) = (entry.look.as_ref().map(|it| it.size), entry.look.as_ref().map(|it| &it.version));
+        let look = entry.look.as_ref();
+        let (size, version) = (look.map(|it| it.size), look.map(|it| &it.version));
         json!({
+            "mode": look.map(|it| format!("{:04o}", it.mode)),
+            "modified": look.map(|it| it.modified),
             "name": readable(&entry.name),
             "type": entry.kind,
             "link": entry.link,
@@ -267,7 +357,19 @@ fn list(fence: &Fence, path: &Path, json: bool) -> Result<Answer, Failure> {
                 (false, Kind::Directory) => "/",
                 _ => "",
             };
-            format!("{}{mark}\n", quote_if_needed(&entry.name))
+            let name = quote_if_needed(&entry.name);
+            if !it.long {
+                return format!("{name}{mark}\n");
+            }
+            let leads = match entry.link {
+                true => format!(" -> {}", quote_if_needed(entry.target.process_path())),
+                false => String::new(),
+            };
+            let look = entry.look.as_ref().map_or_else(
+                || format!("{:>5} {:>4} {:>12} {:20}", "?", "?", "?", "?"),
+                |look| format!(" {:04o} {:>4} {:>12} {}", look.mode, look.links, look.size, moment(look.modified)),
+            );
+            format!("{look} {name}{mark}{leads}\n")
         });
         marked.collect()
     };
@@ -323,8 +425,25 @@ fn look_json(path: &Path, look: &Look) -> Value {
         "size": look.size,
         "mode": format!("{:04o}", look.mode),
         "links": look.links,
+        "modified": look.modified,
         "version": look.version,
     })
+}
+
+/// A moment in milliseconds of Unix time as `YYYY-MM-DDTHH:MM:SSZ`.
+fn moment(milliseconds: i64) -> String {
+    let seconds = milliseconds.div_euclid(1000);
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01, in eras of 400 years, so that the day that is left out comes last in a year.
+    let since = days + 719_468;
+    let (era, day) = (since.div_euclid(146_097), since.rem_euclid(146_097));
+    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let (month, day) = ((shifted + 2) % 12 + 1, day_of_year - (153 * shifted + 2) / 5 + 1);
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 fn look_line(look: &Look) -> String {
@@ -402,5 +521,24 @@ fn hint(code: Code) -> &'static str {
         Code::TooLarge => "read a part of it: pinfold fs read --offset 1 --limit 100 PATH",
         Code::PermissionDenied => "the host refuses it, not the policy: ls -ld PATH",
         Code::IoError | Code::Aborted => "look at the place and its file system: df PATH",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::moment;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (milliseconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399_999, "2000-02-28T23:59:59Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (1_709_251_200_000, "2024-03-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (253_402_300_799_000, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(moment(milliseconds), text);
+        }
     }
 }

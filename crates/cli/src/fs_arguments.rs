@@ -17,7 +17,7 @@ pub(crate) struct Fs {
 pub(crate) enum Verb {
     /// Print a file, or lines of it
     ///
-    /// Without --offset and --limit every byte is printed as it is. With one of them, lines are
+    /// Every byte is printed as it is, or those of a part. With --offset or --limit, lines are
     /// printed with their numbers, and the file must be UTF-8 text.
     #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs read --offset 1 --limit 20 Cargo.toml")]
     Read(Read),
@@ -40,8 +40,10 @@ pub(crate) enum Verb {
     )]
     Edit(Edit),
     /// List a directory
-    #[command(after_long_help = "Example:\n  pinfold fs ls src")]
-    Ls(OnePath),
+    ///
+    /// Names are sorted by their bytes; / stands behind directories, @ behind links.
+    #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs ls --long src")]
+    Ls(Ls),
     /// Say what is at a path
     #[command(after_long_help = "Example:\n  pinfold fs stat --json Cargo.toml")]
     Stat(Stat),
@@ -53,11 +55,21 @@ pub(crate) enum Verb {
     /// Nothing is replaced unless --force is given. Within one file system only.
     #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs mv draft.md docs/final.md")]
     Mv(TwoPaths),
-    /// Copy a regular file
+    /// Copy a regular file, or a directory with everything in it
     ///
-    /// Nothing is replaced unless --force is given.
-    #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs cp /etc/hosts hosts.copy")]
-    Cp(TwoPaths),
+    /// Nothing is replaced unless --force is given. Links in a directory are copied as links; what
+    /// is denied, and what is no file, is left out and named, and the exit status is 1 then.
+    #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs cp --recursive templates/new docs")]
+    Cp(Cp),
+    /// Change the permission bits of a file or directory
+    ///
+    /// MODE is octal, at most 777, or +x (whoever may read may execute), or -x. A file with other
+    /// names is refused: they may lie outside.
+    #[command(verbatim_doc_comment, after_long_help = "Example:\n  pinfold fs chmod +x scripts/build.sh")]
+    Chmod(Chmod),
+    /// Make an empty file, or set the times of what is there to now
+    #[command(after_long_help = "Example:\n  pinfold fs touch notes/new.txt")]
+    Touch(NamedPath),
     /// Make a directory
     #[command(after_long_help = "Example:\n  pinfold fs mkdir --parents docs/decisions")]
     Mkdir(Mkdir),
@@ -141,7 +153,13 @@ pub(crate) struct Read {
     /// Most lines [default: 2000]
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
-    /// Largest file that is printed whole [default: 67108864]
+    /// First byte, from 0
+    #[arg(long, value_name = "N", conflicts_with_all = ["offset", "limit"])]
+    pub(crate) byte_offset: Option<u64>,
+    /// Most bytes
+    #[arg(long, value_name = "N", conflicts_with_all = ["offset", "limit"])]
+    pub(crate) byte_limit: Option<u64>,
+    /// Refuse a larger file [default: no bound; with --json 67108864]
     #[arg(long, value_name = "N")]
     pub(crate) max_bytes: Option<u64>,
     /// The policy.
@@ -192,11 +210,39 @@ pub(crate) struct Edit {
     pub(crate) policy: FencePolicy,
 }
 
+/// Arguments of `pinfold fs ls`.
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// The directory [default: the workspace]
+    #[arg(value_name = "PATH", default_value = ".", hide_default_value = true)]
+    pub(crate) path: OsString,
+    /// Print mode, names, size and time of change as well
+    #[arg(long, short)]
+    pub(crate) long: bool,
+    /// The policy.
+    #[command(flatten)]
+    pub(crate) policy: FencePolicy,
+}
+
+/// Arguments of `pinfold fs chmod`.
+#[derive(Debug, Args)]
+pub(crate) struct Chmod {
+    /// The permission bits
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) bits: String,
+    /// The file or directory
+    #[arg(value_name = "PATH")]
+    pub(crate) path: OsString,
+    /// The policy.
+    #[command(flatten)]
+    pub(crate) policy: FencePolicy,
+}
+
 /// Arguments of an operation on one path.
 #[derive(Debug, Args)]
-pub(crate) struct OnePath {
-    /// The path [default: the workspace]
-    #[arg(value_name = "PATH", default_value = ".", hide_default_value = true)]
+pub(crate) struct NamedPath {
+    /// The path
+    #[arg(value_name = "PATH")]
     pub(crate) path: OsString,
     /// The policy.
     #[command(flatten)]
@@ -224,14 +270,25 @@ pub(crate) struct Rm {
     #[arg(value_name = "PATH")]
     pub(crate) path: OsString,
     /// Remove a directory with everything in it
-    #[arg(long)]
+    #[arg(long, short)]
     pub(crate) recursive: bool,
     /// The policy.
     #[command(flatten)]
     pub(crate) policy: FencePolicy,
 }
 
-/// Arguments of `pinfold fs mv` and `pinfold fs cp`.
+/// Arguments of `pinfold fs cp`.
+#[derive(Debug, Args)]
+pub(crate) struct Cp {
+    /// What is copied, where to, and the policy.
+    #[command(flatten)]
+    pub(crate) paths: TwoPaths,
+    /// Copy a directory with everything in it; with --force, into one that exists
+    #[arg(long, short)]
+    pub(crate) recursive: bool,
+}
+
+/// Arguments of `pinfold fs mv`, and most of those of `pinfold fs cp`.
 #[derive(Debug, Args)]
 pub(crate) struct TwoPaths {
     /// What is there
@@ -241,7 +298,7 @@ pub(crate) struct TwoPaths {
     #[arg(value_name = "TO")]
     pub(crate) to: OsString,
     /// Replace a file at TO
-    #[arg(long)]
+    #[arg(long, short)]
     pub(crate) force: bool,
     /// The policy.
     #[command(flatten)]
@@ -255,7 +312,7 @@ pub(crate) struct Mkdir {
     #[arg(value_name = "PATH")]
     pub(crate) path: OsString,
     /// Make those above it, too; one that exists is fine
-    #[arg(long)]
+    #[arg(long, short)]
     pub(crate) parents: bool,
     /// The policy.
     #[command(flatten)]

@@ -129,3 +129,65 @@ fn the_other_verbs_do_what_their_names_say() {
     fs(&scene, &["ls", "--workspace", "/"]).assert_refused(2, "SANDBOX_INVALID_ROOT", "is refused");
     assert_eq!(fs(&scene, &["frobnicate"]).status, Some(2));
 }
+
+/// W53: trees, permission bits, times, and what is at a place in one line.
+#[test]
+fn trees_are_copied_and_bits_and_times_are_set() {
+    let scene = Scene::new();
+    let ws = scene.workspace();
+    let ok = |words: &[&str]| fs(&scene, words).assert_silent_success("");
+    ok(&["touch", "d/run.sh"]);
+    ok(&["chmod", "640", "d/run.sh"]);
+    ok(&["chmod", "+x", "d/run.sh"]);
+    std::os::unix::fs::symlink("run.sh", ws.join("d/link")).unwrap();
+    let long = fs(&scene, &["ls", "--long", "d"]);
+    let lines: Vec<Vec<&str>> = long.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines.len(), 2, "{long:?}");
+    assert_eq!((lines[0][4], lines[0][5], lines[0][6]), ("link@", "->", ws.join("d/run.sh").to_str().unwrap()));
+    assert_eq!((lines[1][0], lines[1][1], lines[1][2], lines[1][4]), ("0750", "1", "0", "run.sh"));
+    assert!(lines[1][3].len() == 20 && lines[1][3].ends_with('Z'), "{long:?}");
+    let json: serde_json::Value = serde_json::from_str(&fs(&scene, &["ls", "--json", "d"]).out).unwrap();
+    assert_eq!((json["entries"][1]["mode"].as_str(), json["entries"][1]["size"].as_u64()), (Some("0750"), Some(0)));
+    ok(&["cp", "--recursive", "d", "e/f"]);
+    assert_eq!(std::fs::read_link(ws.join("e/f/link")).unwrap().to_str(), Some("run.sh"));
+    fs(&scene, &["cp", "-r", "d", "e/f"]).assert_refused(1, "FS_IO_ERROR", "exists");
+    ok(&["cp", "-rf", "d", "e/f"]);
+    fs(&scene, &["cp", "d", "g"]).assert_refused(1, "FS_NOT_REGULAR_FILE", "regular file");
+    ok(&["rm", "-r", "e"]);
+    fs(&scene, &["chmod", "4755", "d/run.sh"]).assert_refused(2, "SANDBOX_INVALID_POLICY", "octal");
+    ok(&["chmod", "-x", "d/run.sh"]);
+    fs(&scene, &["chmod", "+x", "/etc/hostname"]).assert_refused(3, "FS_SANDBOX_DENIED", "no writable root");
+    let answer = fs(&scene, &["cp", "-r", "--deny-read", "**/run.sh", "d", "h"]);
+    assert_eq!((answer.status, answer.err.as_str()), (Some(1), "pinfold: note: not copied: run.sh\n"));
+    assert!(ws.join("h/link").is_symlink() && !ws.join("h/run.sh").exists());
+}
+
+/// Parts of a file that is larger than anything that is held.
+#[test]
+fn a_part_of_a_large_file_is_printed_without_the_rest() {
+    let scene = Scene::new();
+    let file = std::fs::File::create(scene.workspace().join("large")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"needle", 4 << 30).unwrap();
+    let at = (4_u64 << 30).to_string();
+    fs(&scene, &["read", "--byte-offset", &at, "--byte-limit", "6", "large"]).assert_silent_success("needle");
+    fs(&scene, &["read", "--byte-offset", &at, "large"]).assert_silent_success("needle");
+    let json = fs(&scene, &["read", "--json", "--byte-offset", &at, "--byte-limit", "2", "large"]).out;
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["text"], "ne");
+    fs(&scene, &["read", "--max-bytes", "9", "large"]).assert_refused(1, "FS_TOO_LARGE", "limit of 9 bytes");
+    assert_eq!(fs(&scene, &["read", "--json", "large"]).last_json()["code"], "FS_TOO_LARGE");
+    fs(&scene, &["edit", "--old", "a", "--new", "b", "large"]).assert_refused(1, "FS_TOO_LARGE", "67108864 bytes");
+    assert_eq!(fs(&scene, &["read", "--byte-limit", "1", "--limit", "1", "large"]).status, Some(2));
+}
+
+/// U488: without a mode of its own a call has the configured one.
+#[test]
+fn without_a_mode_the_configured_one_counts() {
+    let scene = Scene::new();
+    let config = scene.path("home/pinfold.toml");
+    std::fs::write(&config, "mode = \"read-only\"\n").unwrap();
+    let fs = |words: &[&str]| Answer::of(scene.pinfold().env("PINFOLD_CONFIG", &config).arg("fs").args(words));
+    fs(&["write", "--content", "x", "f"]).assert_refused(3, "FS_SANDBOX_DENIED", "read-only");
+    let wide = ["write", "--mode", "workspace-write", "--content", "x", "f"];
+    assert_eq!(fs(&wide).status, Some(0), "one call");
+    fs(&["write", "--content", "y", "f"]).assert_refused(3, "FS_SANDBOX_DENIED", "read-only");
+}

@@ -316,11 +316,15 @@ impl Drop for Fixture {
     }
 }
 
-/// Copies a program by another process.
+/// Copies a program to where everybody can execute it, by another process.
 ///
 /// RACE: a descriptor open for writing here would be inherited by whatever another thread is just starting, and until that
 /// has executed, executing the copy fails with ETXTBSY.
-fn copy_program(from: &Path, to: &Path) -> Result<(), Errno> {
+///
+/// # Errors
+///
+/// That of the copying.
+pub fn copy_program(from: &Path, to: &Path) -> Result<(), Errno> {
     let status = std::process::Command::new("install").args(["-m", "755"]).args([from, to]).status()?;
     if status.success() { Ok(()) } else { Err(Errno(libc::EIO)) }
 }

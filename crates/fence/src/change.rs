@@ -1,14 +1,12 @@
-//! Removing, moving, copying and making directories, by the same rules as writing.
+//! Removing, moving and making directories, by the same rules as writing.
 
 use crate::error::{FsError, on};
-use crate::fence::{Durability, Fence};
-use crate::metadata::Lost;
-use crate::resolve::{Last, Place};
+use crate::fence::Fence;
+use crate::resolve::{Identity, Last, Place, identity, on_kernel_file_system};
 use crate::roots::DIRECTORY;
 use crate::rules::Act;
-use crate::staging::{self, Parents, Staged};
-use crate::target::{Target, Version};
-use crate::write::not_regular;
+use crate::staging::{self, Parents};
+use crate::target::Target;
 use pinfold_policy::FileErrorCode as Code;
 use pinfold_policy::protect::Effect;
 use pinfold_policy::quote::quote;
@@ -38,20 +36,7 @@ pub struct Moved {
     pub to: Target,
 }
 
-/// Tells what a copy did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copied {
-    /// The new file.
-    pub target: Target,
-    /// Its state.
-    pub version: Version,
-    /// How many bytes it has.
-    pub bytes: u64,
-    /// What the replaced file had and the new one has not.
-    pub lost: Vec<Lost>,
-}
-
-/// So deep a tree is removed; a deeper one is left to a shell.
+/// So deep a tree is removed or moved; a deeper one is left to a shell.
 const DEEPEST: usize = 512;
 
 impl Fence {
@@ -167,47 +152,6 @@ impl Fence {
         Ok(Target::new(&place.path, &absolute))
     }
 
-    /// Copies a regular file, with its permission bits. The destination appears whole or not at all.
-    ///
-    /// # Errors
-    ///
-    /// As for reading the one and writing the other; `FS_NOT_OBSERVED` for a file at the destination that is not to be
-    /// replaced.
-    pub fn copy(&self, from: &Path, to: &Path, replace: Replace) -> Result<Copied, FsError> {
-        let destination = self.absolute(to)?;
-        // The refusal of a change comes first: it needs no look at the source.
-        let place = self.place(Act::Write, "copy to", &destination, Last::Followed)?;
-        let source = self.open_file(from)?;
-        let _turn = self.locks.wait(&place.path);
-        let host = on("copy to", &destination);
-        let was = match place.kind() {
-            None => None,
-            Some(FileType::RegularFile) => place.stat,
-            Some(_) => return Err(not_regular("copy to", &destination)),
-        };
-        if was.is_some_and(|was| (was.st_dev, was.st_ino) == (source.stat.st_dev, source.stat.st_ino)) {
-            let text = format!("cannot copy {} onto itself", quote(&source.path));
-            return Err(FsError::new(Code::IoError, text));
-        }
-        let (dir, mut parents) = Parents::make(&place, self.options.durability).map_err(&host)?;
-        let mut staged = Staged::new(&dir, source.stat.st_mode & 0o777).map_err(&host)?;
-        let bytes = pour(&source.file, &staged.file).map_err(&host)?;
-        let lost = match &was {
-            Some(was) => crate::metadata::carry(None, was, &staged.file).map_err(&host)?,
-            None => Vec::new(),
-        };
-        if self.options.durability == Durability::Synced {
-            rustix::fs::fsync(&staged.file).map_err(&host)?;
-        }
-        let over = replace == Replace::Files;
-        let taken = |errno| staging::occupied("copy to", &destination, &dir, &place.name, errno);
-        staged.publish(&place.name, over).map_err(taken)?;
-        parents.keep = true;
-        staging::synchronise(&dir, self.options.durability);
-        let version = Version::of(&rustix::fs::fstat(&staged.file).map_err(&host)?);
-        Ok(Copied { target: Target::new(&place.path, &destination), version, bytes, lost })
-    }
-
     fn check_name(&self, verb: &'static str, path: &Path, name: &Path, effect: Effect) -> Result<(), FsError> {
         match self.rules().and_then(|rules| Some((rules, rules.protects(name, effect, None)?))) {
             Some((rules, rule)) => Err(rules.refuse_protected(verb, path, name, rule)),
@@ -215,34 +159,42 @@ impl Fence {
         }
     }
 
-    /// Decides about everything below a directory that is removed or moved: each protected name would go with it, and
-    /// where it comes to lie, others may become protected.
+    /// Decides about everything below a directory that is removed, moved or copied: each protected name and each denied
+    /// path would go with it, and where it comes to lie, others may become protected.
     ///
-    /// RACE: what a confined job adds meanwhile is its own doing, and the job could not have made a protected name.
-    fn check_below(&self, verb: &'static str, path: &Path, place: &Place, to: Option<&Path>) -> Result<(), FsError> {
-        const MOST: usize = 200_000;
-        let Some(rules) = self.rules().filter(|rules| rules.has_protected_names()) else { return Ok(()) };
-        let mut left = MOST;
+    /// RACE: what a confined job adds meanwhile is its own doing, and the job could not have made a protected name, nor
+    /// moved a denied path.
+    pub(crate) fn check_below(
+        &self,
+        verb: &'static str,
+        path: &Path,
+        place: &Place,
+        to: Option<&Path>,
+    ) -> Result<(), FsError> {
+        let Some(rules) = self.rules().filter(|rules| rules.concern_contents()) else { return Ok(()) };
         let mut refused = None;
-        let whole = tree(&place.dir, &place.name, Path::new(""), DEEPEST, &mut |below| {
+        let whole = tree(&place.dir, &place.name, Path::new(""), DEEPEST, &mut |below, is| {
             let from = place.path.join(below);
+            if let Some(closed) = rules.closes_identity(&from, Some(is)) {
+                refused = Some(rules.refuse_closed(verb, path, &from, &closed));
+                return false;
+            }
             let mut found = rules.protects(&from, Effect::Alter, None).map(|rule| (from, rule));
             if let (None, Some(to)) = (&found, to) {
                 let there = to.join(below);
                 let rule = rules.protects(&there, Effect::Create, Some((&place.path, to)));
                 found = rule.map(|rule| (there, rule));
             }
-            refused = found;
-            left = left.saturating_sub(1);
-            left > 0 && refused.is_none()
+            refused = found.map(|(name, rule)| rules.refuse_protected(verb, path, &name, rule));
+            refused.is_none()
         });
-        if let Some((name, rule)) = refused {
-            return Err(rules.refuse_protected(verb, path, &name, rule));
+        if let Some(refused) = refused {
+            return Err(refused);
         }
         match whole {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let text = format!("cannot {verb} {}: it holds too much to look for protected names", quote(path));
+                let text = format!("cannot {verb} {}: it is deeper than {DEEPEST} directories", quote(path));
                 Err(FsError::new(Code::IoError, text))
             }
             Err(errno) => Err(FsError::host(verb, path, errno)),
@@ -255,43 +207,20 @@ impl Fence {
     }
 }
 
-/// Copies from the current offset to the end, by the kernel where it can.
-fn pour(from: &OwnedFd, to: &OwnedFd) -> rustix::io::Result<u64> {
-    let mut copied = 0;
-    let mut buffer = vec![0; 128 << 10];
-    loop {
-        let count = match rustix::io::read(from, &mut buffer) {
-            Ok(0) => return Ok(copied),
-            Ok(count) => count,
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno),
-        };
-        let mut rest = &buffer[..count];
-        while !rest.is_empty() {
-            match rustix::io::write(to, rest) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(written) => rest = &rest[written..],
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        copied += count as u64;
-    }
-}
-
-/// Tells every name below a directory, until one is answered with no; says whether all were told.
-fn tree(
+/// Tells every name below a directory and what it stands for, until one is answered with no; says whether all were told.
+pub(crate) fn tree(
     dir: &OwnedFd,
     name: &OsStr,
     below: &Path,
     depth: usize,
-    tell: &mut dyn FnMut(&Path) -> bool,
+    tell: &mut dyn FnMut(&Path, Identity) -> bool,
 ) -> rustix::io::Result<bool> {
     if depth == 0 {
         return Ok(false);
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let here = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let here = enter(dir, name)?;
+    let device = rustix::fs::fstat(&here)?.st_dev;
+    let mut directories = Vec::new();
     for entry in rustix::fs::Dir::read_from(&here)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -299,11 +228,26 @@ fn tree(
             continue;
         }
         let path = below.join(name);
-        if !tell(&path) {
+        let listed = (device, entry.ino());
+        if !tell(&path, listed) {
             return Ok(false);
         }
-        match tree(&here, name, &path, depth - 1, tell) {
+        if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) {
+            directories.push((name.to_owned(), path, listed));
+        }
+    }
+    for (name, path, listed) in directories {
+        let inner = match enter(&here, &name) {
+            Ok(inner) => rustix::fs::fstat(&inner)?,
             // No directory, or gone.
+            Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => continue,
+            Err(errno) => return Err(errno),
+        };
+        // What is mounted on a directory shows only once that is entered.
+        if identity(&inner) != listed && !tell(&path, identity(&inner)) {
+            return Ok(false);
+        }
+        match tree(&here, &name, &path, depth - 1, tell) {
             Ok(true) | Err(Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => {}
             other => return other,
         }
@@ -311,26 +255,36 @@ fn tree(
     Ok(true)
 }
 
+/// Opens a directory for reading its names, never through a link.
+pub(crate) fn enter(dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty())
+}
+
+/// The names in an open directory, and what they are as far as the file system says so.
+pub(crate) fn names_in(here: &OwnedFd) -> rustix::io::Result<Vec<(OsString, FileType)>> {
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(here)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            names.push((name.to_owned(), entry.file_type()));
+        }
+    }
+    Ok(names)
+}
+
 /// Removes a directory with everything in it, never through a link: each level is reached by a name in the one before.
 fn remove_tree(dir: &OwnedFd, name: &OsStr, depth: usize) -> rustix::io::Result<()> {
     if depth == 0 {
         return Err(Errno::NAMETOOLONG);
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let here = rustix::fs::openat(dir, name, flags, Mode::empty())?;
-    let names: Vec<(OsString, FileType)> = {
-        let listed = rustix::fs::Dir::read_from(&here)?;
-        let mut names = Vec::new();
-        for entry in listed {
-            let entry = entry?;
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            if name != "." && name != ".." {
-                names.push((name.to_owned(), entry.file_type()));
-            }
-        }
-        names
-    };
-    for (name, kind) in names {
+    let here = enter(dir, name)?;
+    // What shows the kernel is mounted there and no part of the tree: its names are switches.
+    if on_kernel_file_system(&here) {
+        return Err(Errno::BUSY);
+    }
+    for (name, kind) in names_in(&here)? {
         let result = match kind {
             FileType::Directory => remove_tree(&here, &name, depth - 1),
             _ => match rustix::fs::unlinkat(&here, &name, AtFlags::empty()) {

@@ -60,6 +60,8 @@ impl FsError {
             Errno::NOSPC => "no space is left on the device".to_owned(),
             Errno::DQUOT => "the disk quota is used up".to_owned(),
             Errno::ROFS => "the file system is read-only".to_owned(),
+            Errno::AGAIN => "another program holds a lease on it (fcntl(2)); it ends soon".to_owned(),
+            Errno::OPNOTSUPP => "the file system cannot do it".to_owned(),
             Errno::XDEV => "the two places lie on different file systems".to_owned(),
             other => std::io::Error::from(other).to_string(),
         };

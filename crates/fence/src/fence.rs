@@ -15,6 +15,7 @@ use pinfold_policy::{
 };
 use rustix::fs::Mode;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +88,17 @@ pub struct FenceOptions {
     pub limits: Limits,
     /// How directories are reached; `None` for what the kernel offers.
     pub resolver: Option<Resolver>,
+    /// The one physical path that may be changed, if only one was allowed: what leads elsewhere by now is refused.
+    pub only: Option<PathBuf>,
+    /// Fences that share this change one file one after the other.
+    pub turns: Turns,
+}
+
+/// Whose turn it is, of the fences that share it; each has its own unless it is given another's.
+#[derive(Debug, Clone, Default)]
+pub struct Turns {
+    locks: Arc<Locks>,
+    swept: Arc<Swept>,
 }
 
 /// Performs file operations under one policy.
@@ -115,7 +127,20 @@ impl Fence {
     /// `SANDBOX_INVALID_ROOT` as for a command under the same policy; `SANDBOX_INVALID_POLICY` for restrictions that
     /// contradict themselves; `SANDBOX_PREPARATION_FAILED` if `/` or a temp directory cannot be opened.
     pub fn open(policy: &ExecutionPolicy, options: FenceOptions) -> Result<Self, SandboxError> {
-        Self::sharing(policy, options, Arc::default(), Arc::default())
+        let (workspace, writable) = roots::open(policy)?;
+        let base = workspace.path.clone();
+        let guard = match policy.mode.confined() {
+            Some(mode) => {
+                let mut tree = tree(mode, &options, writable)?;
+                let protected = options.protected.clone();
+                let rules = Rules::new(mode, &options.restrictions, protected, &tree.pinned)?;
+                tree.watched = rules.watched();
+                Some(Guard { tree, rules })
+            }
+            None => None,
+        };
+        let Turns { locks, swept } = options.turns.clone();
+        Ok(Self { policy: policy.clone(), options, base, guard, locks, swept })
     }
 
     /// Makes a fence for the same roots under another mode, for one approved call. Changes of both exclude each other.
@@ -124,28 +149,7 @@ impl Fence {
     ///
     /// Those of [`Fence::open`].
     pub fn under(&self, mode: SandboxMode) -> Result<Self, SandboxError> {
-        let policy = self.policy.clone().with_mode(mode);
-        Self::sharing(&policy, self.options.clone(), Arc::clone(&self.locks), Arc::clone(&self.swept))
-    }
-
-    fn sharing(
-        policy: &ExecutionPolicy,
-        options: FenceOptions,
-        locks: Arc<Locks>,
-        swept: Arc<Swept>,
-    ) -> Result<Self, SandboxError> {
-        let (workspace, writable) = roots::open(policy)?;
-        let base = workspace.path.clone();
-        let guard = match policy.mode.confined() {
-            Some(mode) => {
-                let tree = tree(mode, &options, writable)?;
-                let protected = options.protected.clone();
-                let rules = Rules::new(mode, &options.restrictions, protected, &tree.pinned)?;
-                Some(Guard { tree, rules })
-            }
-            None => None,
-        };
-        Ok(Self { policy: policy.clone(), options, base, guard, locks, swept })
+        Self::open(&self.policy.clone().with_mode(mode), self.options.clone())
     }
 
     /// Returns the mode in force.
@@ -224,15 +228,32 @@ impl Fence {
 
     /// Finds a place and decides about an act on it.
     pub(crate) fn place(&self, act: Act, verb: &'static str, path: &Path, last: Last) -> Result<Place, FsError> {
-        let Some(guard) = &self.guard else { return unfenced(verb, path, last) };
+        let Some(guard) = &self.guard else {
+            let place = unfenced(verb, path, last)?;
+            self.refuse_other(act, verb, path, &place)?;
+            return Ok(place);
+        };
         guard.rules.at_once(act, verb, path)?;
         let place = guard.tree.find(verb, path, last, act == Act::Read)?;
         guard.rules.decide(act, verb, path, &place, &guard.tree.pinned)?;
         match act {
-            Act::Read => self.refuse_processes(verb, path, &place)?,
+            Act::Read => self.refuse_processes(verb, path, &place, guard)?,
             _ => self.refuse_kernel(verb, path, &place, guard)?,
         }
+        self.refuse_other(act, verb, path, &place)?;
         Ok(place)
+    }
+
+    /// SECURITY: a person allowed one place; a link that was put in its way since then leads to another.
+    fn refuse_other(&self, act: Act, verb: &str, path: &Path, place: &Place) -> Result<(), FsError> {
+        match &self.options.only {
+            Some(only) if act != Act::Read && *only != place.path => {
+                let (path, leads, only) = (quote(path), quote(&place.path), quote(only));
+                let text = format!("cannot {verb} {path}: it leads to {leads}, and {only} was allowed");
+                Err(FsError::new(Code::SandboxDenied, text))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Finds a place without deciding.
@@ -263,21 +284,30 @@ impl Fence {
 
     /// SECURITY: procfs shows a process to itself: read here, `/proc/self` would be ours, with our environment, and any
     /// other number a process that a command does not see.
-    fn refuse_processes(&self, verb: &'static str, path: &Path, place: &Place) -> Result<(), FsError> {
-        let numbered = |part: &OsStr| !part.is_empty() && part.as_bytes().iter().all(u8::is_ascii_digit);
-        if !place.path.iter().any(numbered) || !on_procfs(&*place.dir) {
+    /// And what only privileged readers may read there (the memory of the kernel) would be read with our privileges.
+    fn refuse_processes(&self, verb: &'static str, path: &Path, place: &Place, guard: &Guard) -> Result<(), FsError> {
+        let root = place.root.and_then(|index| guard.tree.pinned.get(index));
+        let device = place.directory_identity().map_err(crate::error::on(verb, path))?.0;
+        if root.is_some_and(|root| root.directory.device == device) || !on_procfs(&*place.dir) {
             return Ok(());
         }
-        let Some(mode) = self.confined_mode() else { return Ok(()) };
-        let rule = "it shows processes outside; ask a command for it".to_owned();
-        let resolved = place.path.clone();
+        let numbered = |part: &OsStr| !part.is_empty() && part.as_bytes().iter().all(u8::is_ascii_digit);
+        let is_open = |stat: &rustix::fs::Stat| stat.st_mode & 0o004 != 0;
+        let rule = if place.path.iter().any(numbered) {
+            "it shows processes outside; ask a command for it"
+        } else if !place.stat.as_ref().is_none_or(is_open) {
+            "it shows the kernel to privileged readers only; ask a command for it"
+        } else {
+            return Ok(());
+        };
+        let (mode, resolved, rule) = (guard.tree.mode, place.path.clone(), rule.to_owned());
         Err(FsError::denied(path, crate::error::Denied { mode, verb, resolved, rule }))
     }
 
     /// What shows the kernel is no place for files, also if it is mounted in a root.
     fn refuse_kernel(&self, verb: &'static str, path: &Path, place: &Place, guard: &Guard) -> Result<(), FsError> {
         let root = place.root.and_then(|index| guard.tree.pinned.get(index));
-        let device = rustix::fs::fstat(&*place.dir).map_err(crate::error::on(verb, path))?.st_dev;
+        let device = place.directory_identity().map_err(crate::error::on(verb, path))?.0;
         if root.is_some_and(|root| root.directory.device == device) || !on_kernel_file_system(&*place.dir) {
             return Ok(());
         }
@@ -337,7 +367,7 @@ fn tree(mode: ConfinedMode, options: &FenceOptions, writable: Vec<Pinned>) -> Re
     // A parent sorts before what lies in it.
     pinned.sort_by(|one, other| one.at.cmp(&other.at));
     let resolver = options.resolver.unwrap_or_else(Resolver::detect);
-    Ok(Tree { mode, resolver, top: Arc::new(top), pinned })
+    Ok(Tree { mode, resolver, top: Arc::new(top), pinned, watched: Vec::new() })
 }
 
 /// Makes directories below one, each in the one before: what lies there may be a command's, and a link would lead out.
@@ -355,6 +385,43 @@ fn lead(directory: &Pinned, below: &Path) -> rustix::io::Result<()> {
 
 /// Finds a place as the kernel does, with nothing between: for `danger-full-access`.
 fn unfenced(verb: &'static str, path: &Path, last: Last) -> Result<Place, FsError> {
+    const MOST_TRIES: u32 = 50;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match unfenced_once(verb, path, last) {
+            // RACE: a directory of the physical path became a link, or is gone.
+            Err(Moved::Now) if tries < MOST_TRIES => {}
+            Err(Moved::Now) => return Err(FsError::host(verb, path, rustix::io::Errno::LOOP)),
+            Err(Moved::No(error)) => return Err(error),
+            Ok(place) => return Ok(place),
+        }
+    }
+}
+
+enum Moved {
+    Now,
+    No(FsError),
+}
+
+impl From<FsError> for Moved {
+    fn from(error: FsError) -> Self {
+        Self::No(error)
+    }
+}
+
+/// Opens a directory by its physical path, through no link.
+fn open_physical(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let mut dir = rustix::fs::open("/", DIRECTORY, Mode::empty())?;
+    for part in path.components() {
+        if let std::path::Component::Normal(name) = part {
+            dir = rustix::fs::openat(&dir, name, DIRECTORY, Mode::empty())?;
+        }
+    }
+    Ok(dir)
+}
+
+fn unfenced_once(verb: &'static str, path: &Path, last: Last) -> Result<Place, Moved> {
     let host = |errno| FsError::host(verb, path, errno);
     let (mut physical, mut missing) = match std::fs::canonicalize(path) {
         Ok(found) if last == Last::Followed => (found, Vec::new()),
@@ -371,7 +438,7 @@ fn unfenced(verb: &'static str, path: &Path, last: Last) -> Result<Place, FsErro
                             missing.push(name.to_owned());
                             existing = parent;
                         }
-                        _ => return Err(host(crate::error::errno(&error))),
+                        _ => return Err(host(crate::error::errno(&error)).into()),
                     },
                 }
             };
@@ -384,7 +451,10 @@ fn unfenced(verb: &'static str, path: &Path, last: Last) -> Result<Place, FsErro
     }
     let above = physical.parent().unwrap_or(Path::new("/"));
     let existing = missing.iter().fold(above, |path, _| path.parent().unwrap_or(path));
-    let dir = rustix::fs::open(existing, DIRECTORY - rustix::fs::OFlags::NOFOLLOW, Mode::empty()).map_err(host)?;
+    let dir = open_physical(existing).map_err(|errno| match errno {
+        rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR | rustix::io::Errno::NOENT => Moved::Now,
+        errno => host(errno).into(),
+    })?;
     let name = path_name(&physical);
     let mut place = Place {
         dir: Arc::new(dir),
@@ -395,12 +465,14 @@ fn unfenced(verb: &'static str, path: &Path, last: Last) -> Result<Place, FsErro
         stat: None,
         object: None,
         dangling: false,
+        dir_is: None,
+        watched: None,
     };
     if place.missing.is_empty() {
         place.stat = match rustix::fs::statat(&*place.dir, &place.name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
             Err(rustix::io::Errno::NOENT) => None,
-            Err(errno) => return Err(host(errno)),
+            Err(errno) => return Err(host(errno).into()),
         };
         place.dangling = last == Last::Followed && place.kind() == Some(rustix::fs::FileType::Symlink);
     }

@@ -17,7 +17,7 @@
 //! | [`rules`] | whether an act on a place is allowed, and why not |
 //! | [`error`] | codes and texts |
 //! | [`target`] | keys, versions, what a look at a file tells |
-//! | `read`, `write`, `change`, `list` | the verbs |
+//! | `read`, `write`, `change`, `copy`, `attributes`, `list` | the verbs |
 //! | `staging`, `metadata` | how content takes the place of other content |
 //! | [`edit`] | replacing text in text |
 //! | [`difference`] | unified diffs |
@@ -44,7 +44,9 @@ pub mod search;
 pub mod target;
 pub mod tools;
 
+mod attributes;
 mod change;
+mod copy;
 mod list;
 mod locks;
 mod metadata;
@@ -53,9 +55,11 @@ mod resolve;
 mod staging;
 mod write;
 
-pub use change::{Copied, Moved, Replace};
+pub use attributes::Permissions;
+pub use change::{Moved, Replace};
+pub use copy::{Copied, CopiedTree};
 pub use error::{Denied, FsError};
-pub use fence::{Durability, Fence, FenceOptions, Limits, TempPlace};
+pub use fence::{Durability, Fence, FenceOptions, Limits, TempPlace, Turns};
 pub use list::{Entry, Listing};
 pub use metadata::Lost;
 pub use read::{Image, Lines, LinesRequest, Whole};

@@ -2,14 +2,16 @@
 //! others are not kept out, and a version is what tells them apart.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// Who is served and who waits, per key.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    queues: Mutex<HashMap<PathBuf, Queue>>,
+    queues: Mutex<HashMap<Arc<Path>, Queue>>,
     moved: Condvar,
+    ended: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -21,26 +23,36 @@ struct Queue {
 /// A turn, until dropped.
 pub(crate) struct Turn<'a> {
     locks: &'a Locks,
-    key: PathBuf,
+    key: Arc<Path>,
 }
 
 impl Locks {
+    /// How many turns have ended: where it has not changed, nothing of ours has.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// Waits for the turn of this call.
     pub(crate) fn wait(&self, key: &Path) -> Turn<'_> {
+        let key: Arc<Path> = key.into();
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let queue = queues.entry(key.to_owned()).or_default();
+        let queue = queues.entry(Arc::clone(&key)).or_default();
         let ticket = queue.next;
         queue.next += 1;
-        while queues.get(key).is_some_and(|queue| queue.served != ticket) {
-            queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
+        if queue.served != ticket {
+            while queues.get(&key).is_some_and(|queue| queue.served != ticket) {
+                queues = self.moved.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            }
         }
-        Turn { locks: self, key: key.to_owned() }
+        drop(queues);
+        Turn { locks: self, key }
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queues = self.locks.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        self.locks.ended.fetch_add(1, Ordering::Release);
         let mut empty = false;
         if let Some(queue) = queues.get_mut(&self.key) {
             queue.served += 1;
@@ -50,7 +62,10 @@ impl Drop for Turn<'_> {
             queues.remove(&self.key);
         }
         drop(queues);
-        self.locks.moved.notify_all();
+        // Nobody waits for a key that is gone.
+        if !empty {
+            self.locks.moved.notify_all();
+        }
     }
 }
 

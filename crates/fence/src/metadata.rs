@@ -4,7 +4,7 @@
 //!
 //! References: chown(2), chmod(2), xattr(7), acl(5), write(2) (clearing of set-id bits).
 
-use rustix::fs::{Gid, Mode, Stat, Uid, XattrFlags};
+use rustix::fs::{Gid, IFlags, Mode, Stat, Uid, XattrFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::{CStr, CString};
@@ -26,6 +26,35 @@ pub enum Lost {
     OtherNames(u64),
     /// What attributes there were could not be read.
     UnreadAttributes,
+    /// A flag of the file system, by name (ioctl_iflags(2)).
+    Flag(String),
+}
+
+/// Flags that a file keeps, as far as its file system has them. Those against change (immutable, append-only) are not
+/// among them: a file that has one is not replaced at all.
+const FLAGS: [(IFlags, &str); 6] = [
+    (IFlags::NODUMP, "no-dump"),
+    (IFlags::NOATIME, "no-atime"),
+    (IFlags::NOCOW, "no-copy-on-write"),
+    (IFlags::COMPRESSED, "compressed"),
+    (IFlags::SYNC, "synchronous"),
+    (IFlags::JOURNALING, "journaled-data"),
+];
+
+/// Gives a new file, still empty, the flags of the old one, and tells what could not be given.
+pub(crate) fn carry_flags(old: &OwnedFd, new: &OwnedFd) -> Vec<Lost> {
+    // A file system without flags has none to lose.
+    let Ok(had) = rustix::fs::ioctl_getflags(old) else { return Vec::new() };
+    let wanted = FLAGS.iter().filter(|(flag, _)| had.contains(*flag));
+    let mut lost = Vec::new();
+    for (flag, name) in wanted {
+        let has = rustix::fs::ioctl_getflags(new).unwrap_or(IFlags::empty());
+        let kept = has.contains(*flag) || rustix::fs::ioctl_setflags(new, has | *flag).is_ok();
+        if !kept {
+            lost.push(Lost::Flag((*name).to_owned()));
+        }
+    }
+    lost
 }
 
 /// An access list, as xattr(7) names it.

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -215,6 +216,56 @@ impl Fence {
         Ok(bytes)
     }
 
+    /// Hands on a file, or a part of it, piece by piece, as bytes; a piece is answered with whether the next one is wanted.
+    /// Returns the state of the file and how many bytes were handed on. What is appended meanwhile is not.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Fence::read_bytes`], without its limit.
+    pub fn stream(
+        &self,
+        path: &Path,
+        (offset, length): (u64, u64),
+        take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(Version, u64), FsError> {
+        let opened = self.open_file(path)?;
+        let size = u64::try_from(opened.stat.st_size).unwrap_or(0);
+        // A file that does not know its size (procfs) has an end all the same.
+        let end = if size == 0 { self.options.limits.whole } else { size };
+        let end = end.min(offset.saturating_add(length));
+        let mut buffer = vec![0; 128 << 10];
+        let mut at = offset;
+        while at < end {
+            let want = usize::try_from(end - at).unwrap_or(buffer.len()).min(buffer.len());
+            match rustix::io::pread(&opened.file, &mut buffer[..want], at) {
+                Ok(0) => break,
+                Ok(count) => {
+                    at += count as u64;
+                    if take(&buffer[..count]).is_break() {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(FsError::host("read", &opened.path, errno)),
+            }
+        }
+        Ok((Version::of(&opened.stat), at - offset))
+    }
+
+    /// Hands on a text of any size piece by piece, each of whole characters; a piece is answered with whether the next one is
+    /// wanted. Nothing is changed in it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Fence::read_text`]; pieces before a wrong byte have been handed on by then. `FS_TOO_LARGE` beyond the limit
+    /// of what one read looks through.
+    pub fn stream_text(&self, path: &Path, take: &mut dyn FnMut(&str) -> ControlFlow<()>) -> Result<Version, FsError> {
+        let opened = self.open_file(path)?;
+        let version = Version::of(&opened.stat);
+        self.text_of(opened.file, &opened.path, &mut |_| {}, take)?;
+        Ok(version)
+    }
+
     /// Reads lines of a text of any size, without holding more than what is returned.
     ///
     /// # Errors
@@ -224,9 +275,30 @@ impl Fence {
     pub fn read_lines(&self, path: &Path, request: &LinesRequest) -> Result<Lines, FsError> {
         let opened = self.open_file(path)?;
         let path = &opened.path;
-        let mut file = File::from(opened.file);
         let mut window = Window::new(request);
         let mut hasher = ContentHash::begin();
+        self.text_of(opened.file, path, &mut |bytes| hasher.update(bytes), &mut |text| {
+            window.push(text);
+            ControlFlow::Continue(())
+        })?;
+        let (lines, total, capped, cut) = window.end();
+        if request.offset > total.max(1) {
+            let text = format!("cannot read {} from line {}: it has {total} lines", quote(path), request.offset);
+            return Err(FsError::new(Code::NotFound, text));
+        }
+        let (version, hash) = (Version::of(&opened.stat), hasher.end());
+        Ok(Lines { target: opened.target, version, hash, lines, first: request.offset, total, capped, cut })
+    }
+
+    /// Reads an open file as text, piece by piece.
+    fn text_of(
+        &self,
+        file: OwnedFd,
+        path: &Path,
+        see: &mut dyn FnMut(&[u8]),
+        take: &mut dyn FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(), FsError> {
+        let mut file = File::from(file);
         let mut buffer = vec![0; 64 << 10];
         let (mut kept, mut seen) = (0, 0_u64);
         loop {
@@ -240,7 +312,7 @@ impl Fence {
             if fresh[..probe].contains(&0) {
                 return Err(not_text("read", path, "it holds a NUL byte"));
             }
-            hasher.update(fresh);
+            see(fresh);
             seen += count as u64;
             if seen > self.options.limits.scan {
                 return Err(too_large("read", path, self.options.limits.scan));
@@ -255,20 +327,15 @@ impl Fence {
                     return Err(not_text("read", path, &format!("it is not UTF-8 (first wrong byte at offset {at})")));
                 }
             };
-            window.push(std::str::from_utf8(&buffer[..valid]).unwrap_or_default());
+            if take(std::str::from_utf8(&buffer[..valid]).unwrap_or_default()).is_break() {
+                return Ok(());
+            }
             buffer.copy_within(valid..available, 0);
             kept = available - valid;
             if count == 0 {
-                break;
+                return Ok(());
             }
         }
-        let (lines, total, capped, cut) = window.end();
-        if request.offset > total.max(1) {
-            let text = format!("cannot read {} from line {}: it has {total} lines", quote(path), request.offset);
-            return Err(FsError::new(Code::NotFound, text));
-        }
-        let (version, hash) = (Version::of(&opened.stat), hasher.end());
-        Ok(Lines { target: opened.target, version, hash, lines, first: request.offset, total, capped, cut })
     }
 
     /// Reads an image of a known kind, told by its first bytes and not by its name.
@@ -425,6 +492,20 @@ impl<'a> Window<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// U446: a file that is larger than it was, or than it says, is noticed.
+    #[test]
+    fn a_file_that_grows_meanwhile_is_too_large() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().join("f");
+        std::fs::write(&name, [b'x'; 10]).unwrap();
+        let file = OwnedFd::from(File::open(&name).unwrap());
+        let read = |size, limit| expected(&file, size, "read", &name, limit).map(|bytes| bytes.len());
+        assert_eq!((read(10, 10), read(1, 10), read(0, 10)), (Ok(10), Ok(10), Ok(10)));
+        assert_eq!(read(0, 9).unwrap_err().code(), Code::TooLarge);
+        assert_eq!(read(1, 5).unwrap_err().code(), Code::TooLarge);
+        assert_eq!(read(10, 9).unwrap_err().code(), Code::TooLarge);
+    }
 
     fn window(text: &str, request: &LinesRequest) -> (Vec<String>, u64, bool, bool) {
         let whole = {

@@ -67,9 +67,56 @@ pub(crate) struct Place {
     pub(crate) object: Option<Arc<OwnedFd>>,
     /// Whether the place is where a link leads that leads nowhere.
     pub(crate) dangling: bool,
+    /// The identity of `dir`, where it is known without another look.
+    pub(crate) dir_is: Option<Identity>,
+    /// The outermost watched directory on the way.
+    pub(crate) watched: Option<Identity>,
+}
+
+/// Device and inode.
+pub(crate) type Identity = (u64, u64);
+
+pub(crate) fn identity(stat: &Stat) -> Identity {
+    (stat.st_dev, stat.st_ino)
 }
 
 impl Place {
+    /// A place that is known to be a name in a directory, with nothing missing.
+    pub(crate) fn in_directory(dir: &Arc<OwnedFd>, name: &OsStr, path: PathBuf, stat: Stat) -> Self {
+        Self {
+            dir: Arc::clone(dir),
+            missing: Vec::new(),
+            name: name.to_owned(),
+            path,
+            root: None,
+            stat: Some(stat),
+            object: None,
+            dangling: false,
+            dir_is: None,
+            watched: None,
+        }
+    }
+
+    /// The identity of the directory.
+    pub(crate) fn directory_identity(&self) -> rustix::io::Result<Identity> {
+        match self.dir_is {
+            Some(is) => Ok(is),
+            None => rustix::fs::fstat(&*self.dir).map(|stat| identity(&stat)),
+        }
+    }
+
+    /// Looks again at what is there, links not followed.
+    pub(crate) fn look_again(&self) -> rustix::io::Result<Option<Stat>> {
+        if !self.missing.is_empty() {
+            return Ok(None);
+        }
+        match rustix::fs::statat(&*self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
     pub(crate) fn kind(&self) -> Option<FileType> {
         self.stat.as_ref().map(|stat| FileType::from_raw_mode(stat.st_mode))
     }
@@ -86,6 +133,9 @@ impl Place {
 /// Links that are followed on one path, as the kernel counts them (path_resolution(7)).
 const MOST_LINKS: u32 = 40;
 
+/// So many directories are walked through: each holds a descriptor, of which a process has some thousand.
+const MOST_LEVELS: usize = 512;
+
 /// How often a directory that changes under the walk is looked at again.
 const MOST_CHANGES: u32 = 200;
 
@@ -97,6 +147,8 @@ pub(crate) struct Tree {
     pub(crate) top: Arc<OwnedFd>,
     /// Roots, and places where another directory is seen than the host's; parents first.
     pub(crate) pinned: Vec<Mount>,
+    /// Denied directories: by whatever name a walk comes through one, it is said.
+    pub(crate) watched: Vec<Identity>,
 }
 
 /// A pinned directory and the path at which it is seen.
@@ -116,6 +168,8 @@ struct Level {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     root: Option<usize>,
+    is: Option<Identity>,
+    watched: Option<Identity>,
 }
 
 impl Tree {
@@ -155,11 +209,18 @@ impl Tree {
         };
         let below = path.strip_prefix(above).ok()?;
         let (name, parent) = (below.file_name()?, below.parent()?);
-        let dir = if parent.as_os_str().is_empty() {
-            Arc::clone(base)
+        let (dir, is) = if parent.as_os_str().is_empty() {
+            (Arc::clone(base), root.map(|index| self.pinned[index].directory.identity()))
         } else {
             let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-            Arc::new(rustix::fs::openat2(base, parent, DIRECTORY, Mode::empty(), flags).ok()?)
+            let dir = rustix::fs::openat2(base, parent, DIRECTORY, Mode::empty(), flags).ok()?;
+            let is = identity(&rustix::fs::fstat(&dir).ok()?);
+            // SECURITY: only the walk sees each directory: a denied one may have another name, by a mount or on a file
+            // system that folds case.
+            if self.watched.iter().any(|watched| watched.0 == is.0) {
+                return None;
+            }
+            (Arc::new(dir), Some(is))
         };
         let stat = match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Some(stat),
@@ -179,11 +240,13 @@ impl Tree {
             stat,
             object: None,
             dangling: false,
+            dir_is: is,
+            watched: None,
         })
     }
 
     fn walk(&self, verb: &'static str, path: &Path, last: Last) -> Result<Place, FsError> {
-        let mut levels = vec![Level { fd: Arc::clone(&self.top), path: "/".into(), root: None }];
+        let mut levels = vec![self.top_level()];
         let mut todo: VecDeque<OsString> = parts(path);
         let (mut links, mut changes, mut final_link) = (0, 0, false);
         while let Some(part) = todo.pop_front() {
@@ -195,6 +258,10 @@ impl Tree {
                 continue;
             }
             let is_last = todo.is_empty();
+            if levels.len() > MOST_LEVELS {
+                let why = format!("it goes through more than {MOST_LEVELS} directories");
+                return Err(FsError::new(Code::IoError, format!("cannot {verb} {}: {why}", quote(path))));
+            }
             let stat = match rustix::fs::statat(&*here.fd, &part, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
                 Err(Errno::NOENT) => {
@@ -244,10 +311,9 @@ impl Tree {
                 }
                 _ => {
                     let physical = here.path.join(&part);
-                    let (stat, object) = (Some(stat), None);
-                    let (dir, root) = (here.fd, here.root);
-                    let missing = Vec::new();
-                    return Ok(Place { dir, missing, name: part, path: physical, root, stat, object, dangling: false });
+                    let mut place = Place::in_directory(&here.fd, &part, physical, stat);
+                    (place.root, place.dir_is, place.watched) = (here.root, here.is, here.watched);
+                    return Ok(place);
                 }
             }
         }
@@ -266,9 +332,23 @@ impl Tree {
         let end = levels.pop().ok_or(Errno::NOENT)?;
         let stat = Some(rustix::fs::fstat(&*end.fd)?);
         let name = end.path.file_name().map_or_else(|| ".".into(), OsStr::to_owned);
-        let dir = levels.pop().map_or_else(|| Arc::clone(&end.fd), |above| above.fd);
-        let missing = Vec::new();
-        Ok(Place { dir, missing, name, path: end.path, root: end.root, stat, object: Some(end.fd), dangling: false })
+        let (dir, dir_is) = levels.pop().map_or_else(|| (Arc::clone(&end.fd), None), |above| (above.fd, above.is));
+        Ok(Place {
+            dir,
+            missing: Vec::new(),
+            name,
+            path: end.path,
+            root: end.root,
+            stat,
+            object: Some(end.fd),
+            dangling: false,
+            dir_is,
+            watched: end.watched,
+        })
+    }
+
+    fn top_level(&self) -> Level {
+        Level { fd: Arc::clone(&self.top), path: "/".into(), root: None, is: None, watched: None }
     }
 
     /// Opens a directory by its name in another, or what is seen there instead.
@@ -280,13 +360,16 @@ impl Tree {
             .enumerate()
             .find(|(_, mount)| mount.at == path && (mount.covers || self.is_covered(&path)));
         if let Some((index, mount)) = instead {
-            return Ok(Level { fd: Arc::clone(&mount.directory.handle), path, root: Some(index) });
+            let is = Some(mount.directory.identity());
+            return Ok(Level { fd: Arc::clone(&mount.directory.handle), path, root: Some(index), is, watched: None });
         }
         let fd = rustix::fs::openat(&*here.fd, part, DIRECTORY, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
         // By identity: the same directory may have another name (a mount of it).
         let known = self.pinned.iter().position(|mount| !mount.covers && mount.directory.is(&stat));
-        Ok(Level { fd: Arc::new(fd), path, root: known.or(here.root) })
+        let is = identity(&stat);
+        let watched = here.watched.or_else(|| self.watched.contains(&is).then_some(is));
+        Ok(Level { fd: Arc::new(fd), path, root: known.or(here.root), is: Some(is), watched })
     }
 }
 
@@ -315,8 +398,18 @@ fn absent(verb: &str, path: &Path, here: Level, todo: VecDeque<OsString>, dangli
     let mut missing: Vec<OsString> = todo.into();
     let physical = missing.iter().fold(here.path, |path, part| path.join(part));
     let name = missing.pop().unwrap_or_else(|| ".".into());
-    let (stat, object) = (None, None);
-    Ok(Place { dir: here.fd, missing, name, path: physical, root: here.root, stat, object, dangling })
+    Ok(Place {
+        dir: here.fd,
+        missing,
+        name,
+        path: physical,
+        root: here.root,
+        stat: None,
+        object: None,
+        dangling,
+        dir_is: here.is,
+        watched: here.watched,
+    })
 }
 
 fn parts(path: &Path) -> VecDeque<OsString> {

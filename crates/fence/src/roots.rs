@@ -30,9 +30,13 @@ impl Pinned {
         Ok(Self { path: path.to_owned(), handle: Arc::new(handle), device: stat.st_dev, inode: stat.st_ino })
     }
 
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.device, self.inode)
+    }
+
     /// Whether this is the directory that a look found.
     pub(crate) fn is(&self, stat: &Stat) -> bool {
-        (self.device, self.inode) == (stat.st_dev, stat.st_ino)
+        self.identity() == (stat.st_dev, stat.st_ino)
     }
 
     /// Whether the name still stands for the directory.

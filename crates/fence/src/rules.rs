@@ -2,7 +2,7 @@
 //! as the walls around a command give; where they cannot be the same, `docs/differences.md` says so.
 
 use crate::error::{Denied, FsError};
-use crate::resolve::{Mount, Place};
+use crate::resolve::{Identity, Mount, Place, identity};
 use pinfold_policy::pattern::PathPattern;
 use pinfold_policy::protect::{Effect, Moved, ProtectedNames, ProtectionRule};
 use pinfold_policy::quote::quote;
@@ -31,18 +31,18 @@ struct Closed {
     /// Where it led when the fence was made.
     path: PathBuf,
     /// What is there, if something is: it is recognised under another name, too.
-    identity: Option<(u64, u64)>,
+    identity: Option<Identity>,
     /// What in it stays readable.
     kept: Vec<PathBuf>,
 }
 
 impl Closed {
-    fn holds(&self, path: &Path, stat: Option<&Stat>) -> bool {
+    fn holds(&self, path: &Path, found: Option<Identity>) -> bool {
         if !self.kept.is_empty() && path.starts_with(&self.path) {
             let leads = |kept: &PathBuf| path.starts_with(kept) || kept.starts_with(path);
             return !self.kept.iter().any(leads);
         }
-        path.starts_with(&self.path) || stat.is_some_and(|stat| self.identity == Some((stat.st_dev, stat.st_ino)))
+        path.starts_with(&self.path) || (found.is_some() && self.identity == found)
     }
 }
 
@@ -81,7 +81,7 @@ impl Rules {
         restrictions.validate()?;
         let close = |given: &PathBuf| {
             let path = physical(given);
-            let identity = rustix::fs::stat(&path).ok().map(|stat| (stat.st_dev, stat.st_ino));
+            let identity = rustix::fs::stat(&path).ok().as_ref().map(identity);
             // As for commands: in a writable root the whole of it is closed.
             let inside = pinned.iter().any(|mount| path.starts_with(&mount.at));
             let kept = restrictions.allowed_reads.iter().filter(|kept| !inside && kept.starts_with(given));
@@ -115,7 +115,7 @@ impl Rules {
     ) -> Result<(), FsError> {
         self.at_once(act, verb, path)?;
         let refuse = |rule: String| Err(self.refuse(verb, path, place.path.clone(), rule));
-        if let Some(closed) = self.closes(&place.path, place.stat.as_ref()) {
+        if let Some(closed) = self.closes_place(place) {
             return refuse(format!("the denied path {} holds it", quote(closed)));
         }
         if act == Act::Read {
@@ -169,7 +169,21 @@ impl Rules {
 
     /// Returns the denied path or pattern that holds a physical path, or whose object was found there.
     pub(crate) fn closes(&self, path: &Path, stat: Option<&Stat>) -> Option<PathBuf> {
-        let found = self.closed.iter().find(|closed| closed.holds(path, stat)).map(|closed| closed.path.clone());
+        self.closes_identity(path, stat.map(identity))
+    }
+
+    /// The same for a place, and for every name that leads through a denied directory.
+    fn closes_place(&self, place: &Place) -> Option<PathBuf> {
+        let elsewhere = |closed: &&Closed| {
+            place.watched.is_some() && closed.identity == place.watched && !place.path.starts_with(&closed.path)
+        };
+        let by_identity = || self.closed.iter().find(elsewhere).map(|closed| closed.path.clone());
+        self.closes(&place.path, place.stat.as_ref()).or_else(by_identity)
+    }
+
+    /// The same for an object of which only the identity is known.
+    pub(crate) fn closes_identity(&self, path: &Path, found: Option<Identity>) -> Option<PathBuf> {
+        let found = self.closed.iter().find(|closed| closed.holds(path, found)).map(|closed| closed.path.clone());
         let by_pattern = || self.patterns.iter().find(|pattern| pattern.holds(path));
         found.or_else(|| by_pattern().map(|closed| closed.pattern.absolute()))
     }
@@ -188,9 +202,19 @@ impl Rules {
         }
     }
 
-    /// Whether any name is protected.
-    pub(crate) fn has_protected_names(&self) -> bool {
-        !self.protected.is_empty()
+    /// The objects of denied paths.
+    pub(crate) fn watched(&self) -> Vec<Identity> {
+        self.closed.iter().filter_map(|closed| closed.identity).collect()
+    }
+
+    /// Whether what lies in a directory that is moved, copied or removed has to be looked at.
+    pub(crate) fn concern_contents(&self) -> bool {
+        !self.protected.is_empty() || !self.closed.is_empty() || !self.patterns.is_empty()
+    }
+
+    /// Refuses an act on something that holds a denied path.
+    pub(crate) fn refuse_closed(&self, verb: &'static str, path: &Path, resolved: &Path, closed: &Path) -> FsError {
+        self.refuse(verb, path, resolved.to_owned(), format!("the denied path {} holds it", quote(closed)))
     }
 
     /// Refuses an act on a protected name.

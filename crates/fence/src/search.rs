@@ -152,6 +152,11 @@ impl Fence {
     fn start(&self, path: &Path) -> Result<(PathBuf, Directory), FsError> {
         let absolute = self.absolute(path)?;
         let directory = self.open_directory("search", &absolute)?;
+        // Some of its files never end, and others are emptied by reading.
+        if self.confined_mode().is_some() && on_kernel_file_system(&*directory.handle) {
+            let text = format!("cannot search {}: it shows the kernel; name one file", quote(&absolute));
+            return Err(FsError::new(Code::IoError, text));
+        }
         Ok((absolute, directory))
     }
 
@@ -181,7 +186,7 @@ impl Fence {
             let above = physical.ancestors().skip(1).take_while(|above| above.starts_with(self.base()));
             for above in above.collect::<Vec<_>>().into_iter().rev() {
                 if let Ok(directory) = self.open_directory("search", above) {
-                    ignored.extend(rules_of(&directory.handle, above));
+                    ignored.extend(rules_of(self, &directory.handle, above));
                 }
             }
         }
@@ -208,7 +213,7 @@ impl Walk<'_> {
         let (names, _) = directory.names(usize::MAX)?;
         let before = ignored.len();
         if !self.options.ignored {
-            ignored.extend(rules_of(&directory.handle, &directory.place.path));
+            ignored.extend(rules_of(self.fence, &directory.handle, &directory.place.path));
         }
         let mut step = Step::On;
         for name in names {
@@ -258,16 +263,7 @@ impl Walk<'_> {
         }
         let Ok(handle) = rustix::fs::openat(&*above.handle, name, DIRECTORY, Mode::empty()) else { return Step::On };
         let Ok(stat) = rustix::fs::fstat(&handle) else { return Step::On };
-        let place = Place {
-            dir: Arc::clone(&above.handle),
-            missing: Vec::new(),
-            name: name.to_owned(),
-            path: physical,
-            root: None,
-            stat: Some(stat),
-            object: None,
-            dangling: false,
-        };
+        let place = Place::in_directory(&above.handle, name, physical, stat);
         if !self.fence.may_read(&place) || on_kernel_file_system(&handle) {
             return Step::On;
         }
@@ -277,12 +273,17 @@ impl Walk<'_> {
 }
 
 /// The rules that a directory has for what lies in it.
-fn rules_of(dir: &OwnedFd, path: &Path) -> Option<Gitignore> {
+fn rules_of(fence: &Fence, dir: &OwnedFd, path: &Path) -> Option<Gitignore> {
+    let closes = |path: &Path, stat: &Stat| fence.closes(path, Some(stat));
     const LONGEST: u64 = 1 << 20;
     let mut builder = GitignoreBuilder::new(path);
     let mut any = false;
     for name in [".gitignore", ".ignore"] {
         let Ok(file) = read::open(dir, name.as_ref()) else { continue };
+        let Ok(stat) = rustix::fs::fstat(&file) else { continue };
+        if closes(&path.join(name), &stat) {
+            continue;
+        }
         let Ok(bytes) = read::all(&file, "search", path, LONGEST) else { continue };
         for line in String::from_utf8_lossy(&bytes).lines() {
             // A line that is no pattern leaves nothing out, as with git.

@@ -9,7 +9,7 @@
 
 use crate::error::{FsError, on};
 use crate::fence::Durability;
-use crate::resolve::Place;
+use crate::resolve::{Identity, Place};
 use crate::roots::DIRECTORY;
 use pinfold_policy::FileErrorCode as Code;
 use pinfold_policy::quote::quote;
@@ -51,6 +51,10 @@ pub(crate) struct Staged<'a> {
 impl<'a> Staged<'a> {
     /// Makes the file. The umask applies, as to any file.
     pub(crate) fn new(dir: &'a OwnedFd, mode: u32) -> rustix::io::Result<Self> {
+        Self::named(dir, mode, name)
+    }
+
+    fn named(dir: &'a OwnedFd, mode: u32, mut name: impl FnMut() -> String) -> rustix::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         loop {
             let name = name();
@@ -89,7 +93,11 @@ impl<'a> Staged<'a> {
         match rustix::fs::renameat_with(self.dir, &self.name, self.dir, target, RenameFlags::NOREPLACE) {
             // Some file systems do not know the flag (rename(2)); a link never replaces either.
             Err(Errno::INVAL | Errno::NOSYS) => {
-                rustix::fs::linkat(self.dir, &self.name, self.dir, target, AtFlags::empty())
+                match rustix::fs::linkat(self.dir, &self.name, self.dir, target, AtFlags::empty()) {
+                    // Neither does every one know links; the refusal is not one of permissions then.
+                    Err(Errno::PERM | Errno::NOSYS | Errno::MLINK) => Err(Errno::OPNOTSUPP),
+                    other => other,
+                }
             }
             Ok(()) => {
                 self.published = true;
@@ -163,18 +171,17 @@ impl Drop for Parents {
 
 /// Directories that were looked through for what dead writers left.
 #[derive(Debug, Default)]
-pub(crate) struct Swept(Mutex<HashSet<(u64, u64)>>);
+pub(crate) struct Swept(Mutex<HashSet<Identity>>);
 
 impl Swept {
     /// Removes what dead writers of this user left in a directory; looks once per directory.
-    pub(crate) fn sweep(&self, dir: &OwnedFd) {
+    pub(crate) fn sweep(&self, dir: &OwnedFd, is: Identity) {
         const MOST: usize = 10_000;
-        let Ok(stat) = rustix::fs::fstat(dir) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.clear();
         }
-        if !known.insert((stat.st_dev, stat.st_ino)) {
+        if !known.insert(is) {
             return;
         }
         drop(known);
@@ -229,6 +236,26 @@ pub(crate) fn occupied(verb: &str, path: &Path, dir: &OwnedFd, name: &OsStr, err
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// U457, U479: what is there is never replaced by a file beside, nor by one that is to be the first.
+    #[test]
+    fn what_is_there_is_never_clobbered() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = rustix::fs::open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
+        std::fs::write(folder.path().join("taken"), "theirs").unwrap();
+        let mut names = ["taken", "taken", "free"].into_iter();
+        let mut staged = Staged::named(&dir, 0o600, || names.next().unwrap().to_owned()).unwrap();
+        assert_eq!(staged.name, "free");
+        staged.fill(b"ours").unwrap();
+        assert_eq!(staged.publish("taken".as_ref(), false), Err(Errno::EXIST));
+        let code = |name: &str| occupied("write", Path::new("/x"), &dir, name.as_ref(), Errno::EXIST).code();
+        assert_eq!(code("taken"), Code::NotObserved);
+        std::fs::create_dir(folder.path().join("directory")).unwrap();
+        assert_eq!(code("directory"), Code::NotRegularFile);
+        drop(staged);
+        assert_eq!(std::fs::read_to_string(folder.path().join("taken")).unwrap(), "theirs");
+        assert!(!folder.path().join("free").exists());
+    }
 
     /// W50: the name does not grow with the target's.
     #[test]

@@ -130,6 +130,8 @@ pub struct Look {
     pub mode: u32,
     /// How many names it has.
     pub links: u64,
+    /// When its content was changed last, in milliseconds of Unix time.
+    pub modified: i64,
 }
 
 impl Look {
@@ -140,6 +142,10 @@ impl Look {
             size: u64::try_from(stat.st_size).unwrap_or(0),
             mode: stat.st_mode & 0o7777,
             links: links(stat),
+            modified: stat
+                .st_mtime
+                .saturating_mul(1000)
+                .saturating_add(i64::try_from(stat.st_mtime_nsec).unwrap_or(0) / 1_000_000),
         }
     }
 }

@@ -86,6 +86,11 @@ impl ToolError {
     fn arguments(text: impl Into<String>) -> Self {
         Self { code: None, text: text.into(), cause: None }
     }
+
+    /// Makes the error of a call that was refused before any file was looked at.
+    pub fn refused(why: &dyn std::error::Error) -> Self {
+        Self::arguments(why.to_string())
+    }
 }
 
 impl From<EscalationError> for ToolError {
@@ -394,6 +399,7 @@ fn lost(written: &Written) -> String {
         Lost::Attribute(name) => format!("attribute {name}"),
         Lost::OtherNames(count) => format!("{count} other names, which keep the old content"),
         Lost::UnreadAttributes => "attributes, which could not be read".to_owned(),
+        Lost::Flag(name) => format!("flag {name}"),
     });
     names.collect::<Vec<_>>().join(", ")
 }

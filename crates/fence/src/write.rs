@@ -198,8 +198,8 @@ impl Fence {
         };
         self.check_intent(word, path, intent, &place, existing.as_ref())?;
         let (bytes, replaced) = content(path, existing.as_ref())?;
-        if let Some(existing) = &existing {
-            may_write(&place, &existing.stat).map_err(host)?;
+        if existing.is_some() {
+            may_write(&place).map_err(host)?;
         }
         let before = match &existing {
             Some(existing) if verb.wants_text => self.text_before(existing, bytes.len() as u64),
@@ -209,15 +209,17 @@ impl Fence {
         let durability = self.options.durability;
         let (dir, mut parents) = Parents::make(&place, durability).map_err(moved)?;
         if place.missing.is_empty() {
-            self.swept.sweep(&dir);
+            self.swept.sweep(&dir, place.directory_identity().map_err(host)?);
         }
         let mode = if existing.is_some() { 0o600 } else { 0o666 };
         let mut staged = Staged::new(&dir, mode).map_err(moved)?;
+        let old = existing.as_ref().and_then(|existing| existing.file.as_ref());
+        // Before there is content: of some flags it is too late then.
+        let mut lost = old.map_or_else(Vec::new, |old| metadata::carry_flags(old, &staged.file));
         staged.fill(&bytes).map_err(host)?;
-        let lost = match &existing {
-            Some(existing) => metadata::carry(existing.file.as_ref(), &existing.stat, &staged.file).map_err(host)?,
-            None => Vec::new(),
-        };
+        if let Some(existing) = &existing {
+            lost.extend(metadata::carry(old, &existing.stat, &staged.file).map_err(host)?);
+        }
         if durability == Durability::Synced {
             rustix::fs::fsync(&staged.file).map_err(host)?;
         }
@@ -245,14 +247,12 @@ impl Fence {
 
     /// Decides, waits for the turn, and looks again at what is there.
     fn claim(&self, word: &'static str, path: &Path) -> Result<(Place, Turn<'_>), Failure> {
+        let before = self.locks.ended();
         let mut place = self.place(Act::Write, word, path, Last::Followed)?;
         let turn = self.locks.wait(&place.path);
-        if place.missing.is_empty() {
-            place.stat = match rustix::fs::statat(&*place.dir, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => Some(stat),
-                Err(Errno::NOENT) => None,
-                Err(errno) => return Err(FsError::host(word, path, errno).into()),
-            };
+        // What was seen a moment ago counts, unless one of us has changed something since.
+        if self.locks.ended() != before {
+            place.stat = place.look_again().map_err(|errno| FsError::host(word, path, errno))?;
         }
         if place.kind() == Some(FileType::Symlink) && !place.dangling {
             // RACE: it was no link when it was decided about.
@@ -363,7 +363,7 @@ fn open_existing(place: &Place, stat: &Stat) -> rustix::io::Result<Option<OwnedF
 }
 
 /// A file that may not be written is not replaced either, although its directory would allow it: as a shell does.
-fn may_write(place: &Place, _stat: &Stat) -> rustix::io::Result<()> {
+pub(crate) fn may_write(place: &Place) -> rustix::io::Result<()> {
     let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
     match rustix::fs::accessat(&*place.dir, &place.name, Access::WRITE_OK, flags) {
         // SINCE(5.8): faccessat2(2).

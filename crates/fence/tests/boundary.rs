@@ -148,13 +148,15 @@ fn a_sibling_with_the_root_s_name_as_beginning_is_outside() {
     scene.check();
 }
 
-/// U487, U498: under full access nothing is fenced, and a wider mode is for one call's fence only.
+/// U487, U488, U493, U470, U498: a fence has one policy and says its mode; under full access nothing is fenced, and a wider
+/// mode is for one call's fence only.
 #[test]
 fn full_access_is_unfenced_and_ends_with_its_fence() {
     let scene = Scene::new();
     scene.link("leaf", scene.out.join("g"));
     let fence = scene.fence();
     let wide = fence.under(DangerFullAccess).unwrap();
+    assert_eq!((fence.mode(), wide.mode(), wide.confined_mode()), (WorkspaceWrite, DangerFullAccess, None));
     assert_eq!(write(&wide, scene.out.join("new/g")).unwrap(), scene.out.join("new/g"));
     assert_eq!(code(write(&fence, scene.out.join("new/g"))), Code::SandboxDenied);
     wide.remove(&scene.out.join("new"), true).unwrap();
@@ -178,7 +180,30 @@ fn directories_of_the_system_are_no_roots() {
     assert!(Fence::open(&policy, FenceOptions::default()).is_err(), "an extra root through a link");
 }
 
-/// W02: a root is the directory that was opened; when its name comes to mean another, nothing is written there.
+/// U484, U485: what a path led to before does not count.
+#[test]
+fn every_call_looks_anew_at_where_a_path_leads() {
+    let scene = Scene::new();
+    scene.put("a/f", "");
+    scene.put("b/f", "");
+    scene.link("link", "a");
+    for fence in scene.fences(WorkspaceWrite) {
+        let before = fence.resolve(Path::new("link/f")).unwrap();
+        assert_eq!(write(&fence, "link/f").unwrap(), before.process_path());
+        std::fs::remove_file(scene.ws.join("link")).unwrap();
+        scene.link("link", "b");
+        assert_eq!(write(&fence, before.display()).unwrap(), scene.ws.join("b/f"));
+        std::fs::remove_file(scene.ws.join("link")).unwrap();
+        scene.link("link", &scene.out);
+        assert_eq!(code(write(&fence, before.display())), Code::SandboxDenied);
+        std::fs::remove_file(scene.ws.join("link")).unwrap();
+        scene.link("link", "a");
+    }
+    scene.check();
+}
+
+/// W02, U491: a root is the directory that was opened; when its name comes to mean another, or nothing, nothing is written
+/// there.
 #[test]
 fn a_root_that_was_moved_away_is_not_followed_and_its_successor_is_no_root() {
     for resolver in [Resolver::Openat2, Resolver::Walk] {
@@ -193,6 +218,9 @@ fn a_root_that_was_moved_away_is_not_followed_and_its_successor_is_no_root() {
         assert_eq!(code(write(&fence, "f")), Code::SandboxDenied);
         // By its own name it still is the root.
         assert!(write(&fence, scene.base.join("moved/f")).is_ok());
+        std::fs::remove_dir_all(&scene.ws).unwrap();
+        assert_eq!(code(write(&fence, "f")), Code::SandboxDenied);
+        std::fs::create_dir(&scene.ws).unwrap();
         scene.check();
     }
 }
@@ -263,6 +291,13 @@ fn procfs_is_no_way_around() {
         }
         assert_eq!(code(write(&fence, "root/f")), Code::SandboxDenied);
         assert!(fence.read_text(Path::new("/proc/sys/kernel/ostype")).is_ok());
+        // The kernel's memory and its log are for privileged readers, and a command is none.
+        for path in
+            ["/proc/kcore", "/proc/kmsg", "/proc/kpagecount"].map(Path::new).into_iter().filter(|it| it.exists())
+        {
+            assert_eq!(code(fence.read_range(path, 0, 1)), Code::SandboxDenied, "{path:?}");
+        }
+        assert_eq!(code(fence.grep(Path::new("/proc"), &any_line(), &Default::default())), Code::IoError);
         assert_eq!(code(write(&fence, "/proc/sys/kernel/ostype")), Code::SandboxDenied);
     }
     scene.check();

@@ -130,6 +130,7 @@ fn intents_hold_and_versions_are_those_of_a_look() {
         assert_eq!((updated.change, updated.version.clone()), (Change::Update, look()));
         assert_eq!(code(put(&fence, "f", "3", &at(&created))), Code::StaleVersion);
         assert_eq!(code(edit(&fence, "f", "2", "3", &at(&created))), Code::StaleVersion);
+        assert_eq!(code(edit(&fence, "f", "nowhere", "3", &at(&created))), Code::StaleVersion, "before any matching");
         let known = Intent::ReplaceIf { version: created.version.clone(), content: Some(updated.hash.clone()) };
         assert!(edit(&fence, "f", "2", "4", &known).is_ok(), "the same content in another state");
         // A rewrite of the same size with its time put back is another state.

@@ -2,21 +2,21 @@
 //! disk that is full or becomes read-only (W03, B038, U460).
 //!
 //! The program is also the other process of each test: it starts itself with a word in front.
-//! `PINFOLD_RACE_OPERATIONS=100000` is the long race.
+//! `PINFOLD_RACE_OPERATIONS=100000` and `PINFOLD_RACE_SECONDS=60` make long races. The same with a job that is confined:
+//! `crates/conformance/tests/files.rs`.
 
 mod scene;
+mod swapper;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use pinfold_fence::edit::Replacement;
+use pinfold_fence::search::SearchOptions;
 use pinfold_fence::{Abort, Durability, Fence, FenceOptions, Intent, Replace, Resolver};
 use pinfold_policy::{ExecutionPolicy, FileErrorCode as Code, Restrictions, SandboxMode};
-use rustix::fs::{AtFlags, RenameFlags, renameat_with};
 use scene::{Scene, litter};
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::io::BufRead as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A test that is called as its function is.
 macro_rules! trial {
@@ -28,10 +28,11 @@ macro_rules! trial {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [_, "swap", ws, out] => swap(Path::new(ws), Path::new(out)),
+        [_, "swap", ws, out] => swapper::swap(Path::new(ws), Path::new(out)),
         [_, "rewrite", directory] => rewrite(Path::new(directory)),
         [_, "full", directory] => full(Path::new(directory)),
         [_, "read-only", directory] => read_only(Path::new(directory)),
+        [_, "aliased", directory] => aliased(Path::new(directory)),
         _ => {
             let arguments = Arguments::from_args();
             let mounts = Command::new("unshare")
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
                 trial!(a_killed_writer_leaves_old_or_new_and_never_half),
                 on_mounts(trial!(a_full_disk_keeps_the_old_content), mounts),
                 on_mounts(trial!(so_does_a_read_only_disk), mounts),
+                on_mounts(trial!(a_denied_directory_is_closed_by_the_name_that_a_mount_gives_it), mounts),
             ];
             return libtest_mimic::run(&arguments, trials).exit_code();
         }
@@ -74,6 +76,10 @@ fn so_does_a_read_only_disk() -> Result<(), Failed> {
     on_small_disk("read-only")
 }
 
+fn a_denied_directory_is_closed_by_the_name_that_a_mount_gives_it() -> Result<(), Failed> {
+    on_small_disk("aliased")
+}
+
 fn unshare() -> &'static [&'static str] {
     if rustix::process::geteuid().is_root() { &["-m"] } else { &["-r", "-m"] }
 }
@@ -95,83 +101,16 @@ impl Drop for Other {
     }
 }
 
-/// Swaps names as fast as it can, by the two ways there are: at once, and step by step.
-///
-/// Like a confined job it cannot get outside itself: it works by descriptors of directories of the workspace.
-fn swap(ws: &Path, out: &Path) {
-    let open = |name: &str| std::fs::File::open(ws.join(name)).unwrap();
-    let (top, d, deep) = (open("."), open("d"), open("deep"));
-    let exchange = |one: (&File, &str), other: (&File, &str)| {
-        // Refusals are expected: the fence moves and removes, too.
-        let _ = renameat_with(one.0, one.1, other.0, other.1, RenameFlags::EXCHANGE);
-    };
-    let link = |to: &Path, at: &File, name: &str| {
-        let _ = rustix::fs::symlinkat(to, at, name);
-    };
-    link(out, &top, "link");
-    link(&out.join("f"), &top, "file-link");
-    link(Path::new("../out"), &deep, "link");
-    let parent = rustix::process::getppid();
-    let mut round = 0_u32;
-    while rustix::process::getppid() == parent {
-        round = round.wrapping_add(1);
-        exchange((&top, "d"), (&top, "link"));
-        // Half of the time nothing but this, as fast as it goes: the window of a walk is small.
-        if round / 256 % 2 == 1 {
-            continue;
-        }
-        exchange((&deep, "x"), (&deep, "link"));
-        if round.is_multiple_of(3) {
-            exchange((&d, "f"), (&top, "file-link"));
-        }
-        if round.is_multiple_of(7) {
-            let _ = rustix::fs::renameat(&top, "deep", &top, "moved");
-            link(out, &top, "deep");
-            let _ = rustix::fs::unlinkat(&top, "deep", AtFlags::empty());
-            let _ = rustix::fs::renameat(&top, "moved", &top, "deep");
-        }
-        if round.is_multiple_of(31) {
-            let _ = rustix::fs::mkdirat(&deep, "x", rustix::fs::Mode::RWXU);
-            let _ = rustix::fs::unlinkat(&d, "made", AtFlags::empty());
-            link(out, &d, "made");
-        }
-    }
-}
-
 fn race(resolver: Resolver) -> Result<(), Failed> {
-    let operations: u32 =
-        std::env::var("PINFOLD_RACE_OPERATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(8000);
     let scene = Scene::new();
-    std::fs::create_dir_all(scene.ws.join("deep/x")).unwrap();
-    scene.put("d/f", "inside");
-    // Reading outside is denied here, so that a read that was led out would be seen.
-    let restrictions = Restrictions { denied_reads: vec![scene.out.clone()], ..Restrictions::default() };
-    let options = FenceOptions { restrictions, ..scene.options(resolver) };
-    let fence = Fence::open(&scene.policy(SandboxMode::WorkspaceWrite), options).unwrap();
+    swapper::lay_out(&scene.ws, &scene.out);
+    let before = swapper::outside(&scene.out);
+    let fence = swapper::fence(&scene.ws, &scene.out, resolver);
     let other = Other(myself(&["swap", scene.ws.to_str().unwrap(), scene.out.to_str().unwrap()]).spawn().unwrap());
-    let begun = Instant::now();
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    let abort = Abort::default();
-    for number in 0..operations {
-        let result = match number % 9 {
-            0 | 1 => fence.write(Path::new("d/f"), b"inside", &Intent::Any, &abort).map(drop),
-            2 => fence.write(Path::new("deep/x/new"), b"inside", &Intent::CreateIfAbsent, &abort).map(drop),
-            3 => fence.write(Path::new("d/made/by/us"), b"inside", &Intent::Any, &abort).map(drop),
-            4 => {
-                let replacement = Replacement { old: "inside", new: "inside", all: true };
-                fence.edit(Path::new("d/f"), &replacement, &Intent::Any, &abort).map(drop)
-            }
-            5 => fence.remove(Path::new("d/made"), true).map(drop),
-            6 => fence.rename(Path::new("deep/x/new"), Path::new("d/moved"), Replace::Files).map(drop),
-            7 => fence.copy(Path::new("d/f"), Path::new("deep/x/copy"), Replace::Files).map(drop),
-            _ => fence.read_text(Path::new("d/f")).map(|(text, _)| assert_eq!(text, "inside", "led out")),
-        };
-        let kind = result.err().map_or_else(|| "done".to_owned(), |error| error.code().to_string());
-        *seen.entry(kind).or_default() += 1;
-    }
-    println!("{operations} operations in {:?}: {seen:?}", begun.elapsed());
+    let seen = swapper::race(&fence, swapper::length(4000));
     drop(other);
-    scene.check();
+    assert_eq!(swapper::outside(&scene.out), before, "something outside changed");
+    assert_eq!(litter(&scene.ws), Vec::<std::path::PathBuf>::new());
     // The race took place: both answers came.
     if !seen.contains_key("done") || !seen.contains_key(Code::SandboxDenied.as_str()) {
         return Err(format!("the other process swapped nothing: {seen:?}").into());
@@ -185,9 +124,11 @@ fn rewrite(directory: &Path) {
     let options = FenceOptions { durability: Durability::Unsynced, ..FenceOptions::default() };
     let fence = Fence::open(&policy, options).unwrap();
     let (one, other) = contents();
-    loop {
-        for content in [&one, &other] {
-            fence.write(Path::new("f"), content, &Intent::Any, &Abort::default()).unwrap();
+    for number in 0_u64.. {
+        let content = if number.is_multiple_of(2) { &one } else { &other };
+        fence.write(Path::new("f"), content, &Intent::Any, &Abort::default()).unwrap();
+        if number == 1 {
+            println!("writing");
         }
     }
 }
@@ -202,8 +143,12 @@ fn a_killed_writer_leaves_old_or_new_and_never_half() -> Result<(), Failed> {
     scene.put("f", &one);
     let mut left = 0;
     for round in 0..40_u64 {
-        let mut writer = Other(myself(&["rewrite", scene.ws.to_str().unwrap()]).spawn().unwrap());
-        std::thread::sleep(Duration::from_millis(5 + round * 7 % 40));
+        let mut command = myself(&["rewrite", scene.ws.to_str().unwrap()]);
+        let mut writer = Other(command.stdout(Stdio::piped()).spawn().unwrap());
+        // It is killed in the middle of its work.
+        let stdout = writer.0.stdout.take().unwrap();
+        assert!(std::io::BufReader::new(stdout).lines().next().is_some_and(|line| line.is_ok()));
+        std::thread::sleep(Duration::from_micros(round * 977 % 20_000));
         writer.0.kill().unwrap();
         writer.0.wait().unwrap();
         let found = std::fs::read(scene.ws.join("f")).unwrap();
@@ -239,6 +184,41 @@ fn on_small_disk(word: &str) -> Result<(), Failed> {
 fn small(directory: &Path) -> Fence {
     let policy = ExecutionPolicy::new(SandboxMode::WorkspaceWrite, directory);
     Fence::open(&policy, FenceOptions::default()).unwrap()
+}
+
+/// A denied directory has a second name, by a mount in the workspace.
+fn aliased(directory: &Path) {
+    for name in ["keys/deep", "way/alias"] {
+        std::fs::create_dir_all(directory.join(name)).unwrap();
+    }
+    std::fs::write(directory.join("keys/deep/k"), "secret").unwrap();
+    let (keys, alias) = (directory.join("keys"), directory.join("way/alias"));
+    let status = Command::new("mount").arg("--bind").arg(&keys).arg(&alias).status().unwrap();
+    assert!(status.success());
+    let policy = ExecutionPolicy::new(SandboxMode::WorkspaceWrite, directory);
+    let path = Path::new("way/alias/deep/k");
+    for resolver in [Resolver::Openat2, Resolver::Walk] {
+        let restrictions = Restrictions { denied_reads: vec![keys.clone()], ..Restrictions::default() };
+        let options = FenceOptions { restrictions, resolver: Some(resolver), ..FenceOptions::default() };
+        let fence = Fence::open(&policy, options).unwrap();
+        let denied = |result: Result<(), pinfold_fence::FsError>| {
+            assert_eq!(result.unwrap_err().code(), Code::SandboxDenied, "{resolver:?}");
+        };
+        denied(fence.read_text(path).map(drop));
+        denied(fence.stat(path).map(drop));
+        denied(fence.list(Path::new("way/alias/deep")).map(drop));
+        denied(fence.write(path, b"x", &Intent::Any, &Abort::default()).map(drop));
+        denied(fence.write(Path::new("way/alias/new/f"), b"x", &Intent::Any, &Abort::default()).map(drop));
+        denied(fence.remove(Path::new("way"), true).map(drop));
+        denied(fence.rename(Path::new("way"), Path::new("elsewhere"), Replace::Never).map(drop));
+        let copied = fence.copy_tree(Path::new("way"), Path::new("copied"), Replace::Never).unwrap();
+        assert_eq!((copied.files, copied.left_out), (0, vec!["alias".into()]));
+        fence.remove(Path::new("copied"), true).unwrap();
+        let found = fence.glob(Path::new("way"), "**", &SearchOptions::default()).unwrap();
+        assert!(found.results.is_empty(), "{found:?}");
+    }
+    // Control.
+    assert_eq!(small(directory).read_text(path).unwrap().0, "secret");
 }
 
 /// Writes until there is no room, and looks at what is left.

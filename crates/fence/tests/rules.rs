@@ -52,6 +52,27 @@ fn patterns_close_what_matches_now_and_later() {
     scene.check();
 }
 
+/// What a pattern closes stays where it is with the directory that holds it: elsewhere it would be open.
+#[test]
+fn what_matches_a_pattern_is_not_moved_or_removed_with_its_directory() {
+    let scene = Scene::new();
+    scene.put("keys/a.pem", "s");
+    scene.put("way/to/.env", "s");
+    scene.put("way/other", "o");
+    for resolver in BOTH {
+        let denied_read_patterns = vec![scene.ws.join("keys/*.pem"), scene.ws.join("way/**/.env")];
+        let fence = closing(&scene, Restrictions { denied_read_patterns, ..Restrictions::default() }, resolver);
+        for directory in ["keys", "way", "way/to"] {
+            denied(directory, rename(&fence, directory, "elsewhere"));
+            denied(directory, fence.remove(Path::new(directory), true));
+        }
+        assert!(rename(&fence, "way/other", "other").is_ok() && rename(&fence, "other", "way/other").is_ok());
+    }
+    // Control.
+    assert!(rename(&scene.fence(), "keys", "elsewhere").is_ok() && rename(&scene.fence(), "way", "gone").is_ok());
+    scene.check();
+}
+
 /// What stays readable in a denied directory outside of the roots does; the rest of it does not, and its name leads on.
 #[test]
 fn an_allowed_read_opens_itself_and_the_way_to_it() {

@@ -13,6 +13,7 @@
 //! | [`session`] | the acts that change a session |
 //! | [`grant`] | permissions, and for how long they hold |
 //! | [`approval`] | from a request for more to a grant, or to a refusal with its text |
+//! | [`files`] | read, write and edit under the session's policy, and what it has seen of which file |
 //! | [`approver`] | who answers: callbacks, rules, another process |
 //! | [`terminal`] | the question to a person |
 //! | [`preset`] | modes and approval policies under one name |
@@ -27,6 +28,7 @@ pub mod approver;
 pub mod config;
 pub mod digest;
 pub mod error;
+pub mod files;
 pub mod grant;
 pub mod log;
 pub mod preset;
@@ -41,6 +43,7 @@ pub use approver::{Approver, Question};
 pub use config::{Deployment, Layer, Origin, Places};
 pub use digest::Digest;
 pub use error::SessionError;
+pub use files::SessionFiles;
 pub use grant::{Approved, GrantId, Life, Scope};
 pub use log::{Access, Log};
 pub use service::{PolicyRequest, PolicyService, Resolved, WritableRoot};

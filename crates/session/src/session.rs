@@ -12,6 +12,7 @@ use crate::log::state::State;
 use crate::service::Resolved;
 use pinfold_policy::escalation::{ApprovalOutcome, ApprovalPolicy};
 use pinfold_policy::{DenialEvidence, Outcome, SandboxError, SandboxMode, SessionId};
+use pinfold_providers::LocalProvider;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -256,6 +257,17 @@ impl Session {
         self.log().transact(|_, _| Ok((vec![Event::Finished(finished)], ())))
     }
 
+    /// Records how an operation on files ended, by the code of its error if it did not happen.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Log::transact`].
+    pub fn end_operation(&self, id: &str, error: Option<&str>) -> Result<(), SessionError> {
+        let error = error.map(str::to_owned);
+        let finished = Finished { id: id.to_owned(), enforcement: None, outcome: None, error };
+        self.log().transact(|_, _| Ok((vec![Event::Finished(finished)], ())))
+    }
+
     /// Lists the paths that were refused to the last call with this argv, as far as the kernel or our broker told of them.
     /// What was read from a command's own text is not among them: nobody shall be asked for what a command made up.
     ///
@@ -287,6 +299,17 @@ impl Session {
             let event = Event::Ended(Nothing {});
             Ok((if state.has_ended() { Vec::new() } else { vec![event] }, ()))
         })
+    }
+
+    /// Ends the session, and removes what was kept for its calls: its temp area.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Session::end`], and of [`LocalProvider::end_session`]: then the session has ended, and its temp area is
+    /// still there.
+    pub fn end_with(&self, provider: &LocalProvider) -> Result<(), SessionError> {
+        self.end()?;
+        Ok(provider.end_session(&self.id)?)
     }
 
     /// Returns the text if the model has not been told the same one last, and records that it is told now: a change is
