@@ -30,6 +30,19 @@ pub(crate) const fn file_rights(abi: u32) -> u64 {
     rights
 }
 
+/// The rights that a plan handles: those whose use changes something.
+///
+/// Truncation is looked for at every open, also for reading, with a walk up the whole path, because the file remembers it.
+/// A mount tree of ours is read-only for truncate(2) and O_TRUNC as for everything else, and nothing arrives in it later; so
+/// only where there is none is that price paid.
+const fn handled_rights(abi: u32, wall: Wall) -> u64 {
+    let rights = file_rights(abi) & !READ_RIGHTS;
+    match wall {
+        Wall::Namespace => rights & !(ll::LANDLOCK_ACCESS_FS_TRUNCATE as u64),
+        Wall::Landlock => rights,
+    }
+}
+
 pub(crate) const READ_RIGHTS: u64 =
     (ll::LANDLOCK_ACCESS_FS_EXECUTE | ll::LANDLOCK_ACCESS_FS_READ_FILE | ll::LANDLOCK_ACCESS_FS_READ_DIR) as u64;
 
@@ -56,7 +69,7 @@ pub(crate) fn check(required: u32) -> Result<u32, Failure> {
 /// Builds the ruleset, applies it to this process, and returns the ABI that was used.
 pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
     let abi = check(plan.landlock)?;
-    let handled = file_rights(abi) & !READ_RIGHTS;
+    let handled = handled_rights(abi, plan.wall);
     let scoped = if abi >= 6 { SCOPES } else { 0 };
     let rules = LandlockRules { file_system: handled, network: 0, scoped };
     let members = match abi {
@@ -142,6 +155,19 @@ mod tests {
 
     #[test]
     fn every_right_that_writes_is_handled() {
-        assert_eq!(file_rights(5) & !READ_RIGHTS, 0xffff & !0b1101);
+        assert_eq!(handled_rights(5, Wall::Landlock), 0xffff & !0b1101);
+    }
+
+    #[test]
+    fn behind_a_mount_tree_an_open_for_reading_asks_for_nothing() {
+        for abi in 1..9 {
+            let truncation = ll::LANDLOCK_ACCESS_FS_TRUNCATE as u64;
+            let without = handled_rights(abi, Wall::Namespace);
+            assert_eq!(without & (truncation | READ_RIGHTS), 0);
+            assert_eq!(
+                without | (handled_rights(abi, Wall::Landlock) & truncation),
+                handled_rights(abi, Wall::Landlock)
+            );
+        }
     }
 }
