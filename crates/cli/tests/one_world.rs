@@ -1,9 +1,11 @@
-//! Commands and file tools in one world: one temp area for a session, and one answer for a path (W23, W45, B062, B140).
+//! Commands and file tools in one world: one temp area for a session, and one answer for a path (W23, W45, W46, B062, B140).
 
 mod scene;
 
 use pinfold_fence::{Abort, Act, Fence, FenceOptions, Intent, TempPlace};
-use pinfold_policy::{ConfinedMode, ExecutionPolicy, FileErrorCode as Code, Restrictions, SandboxPolicy, SessionId};
+use pinfold_policy::{
+    ConfinedMode, ExecutionPolicy, FileErrorCode as Code, Protect, Restrictions, SandboxPolicy, SessionId,
+};
 use pinfold_providers::{
     Backend, CallOptions, Cancel, HardLinkScan, LocalProvider, Operation, ProviderConfig, Question, Ruling, RunOptions,
     RunResult, Stream,
@@ -203,4 +205,123 @@ fn fence_explain_and_command_answer_alike() {
         assert!(paths.iter().all(refused));
     }
     assert!(compared > 300, "{compared}");
+}
+
+/// The same with protected names, and under Landlock alone, where nothing can be denied for reading: each act is really
+/// tried by a command, and undone.
+#[test]
+fn with_protected_names_each_act_is_allowed_to_both_or_to_none() {
+    const SCRIPT: &str = r#"
+        say() { if [ "$1" = 0 ]; then echo yes; else echo no; fi; }
+        for path in "$@"; do
+            if [ -f "$path" ]; then
+                (exec 3<"$path") 2>/dev/null; say $?
+                (exec 3>>"$path") 2>/dev/null; say $?
+                mv "$path" "$path.moved" 2>/dev/null; say $?
+                if [ -e "$path.moved" ]; then mv "$path.moved" "$path"; fi
+                rm -f "$path" 2>/dev/null; say $?
+                if [ ! -e "$path" ]; then echo x > "$path"; fi
+            else
+                (set -C; : > "$path") 2>/dev/null; say $?
+                rm -f "$path" 2>/dev/null
+            fi
+        done"#;
+    for backend in [Backend::Namespace, Backend::Landlock] {
+        let world = World::new();
+        let (ws, outside) = (world.scene.workspace(), world.scene.path("outside"));
+        for folder in ["workspace/.git/hooks", "workspace/.vscode", "workspace/a/.git", "workspace/locked", "outside/d"]
+        {
+            world.scene.folder(folder);
+        }
+        let files = [
+            "workspace/f",
+            "workspace/a/f",
+            "workspace/.git/config",
+            "workspace/.git/description",
+            "workspace/.git/hooks/pre-commit",
+            "workspace/a/.git/HEAD",
+            "workspace/.vscode/tasks.json",
+            "workspace/locked/x",
+            "outside/f",
+            "outside/d/f",
+        ];
+        for file in files {
+            std::fs::write(world.scene.path(file), "x").unwrap();
+        }
+        symlink("../outside", ws.join("out")).unwrap();
+        symlink(".git", ws.join("git")).unwrap();
+        let mut paths: Vec<PathBuf> = files.iter().map(|file| world.scene.path(file)).collect();
+        for name in [
+            "new",
+            "a/new",
+            ".git/new",
+            ".git/hooks/new",
+            "git/hooks/new",
+            "git/config",
+            ".envrc",
+            "a/.bashrc",
+            "out/new",
+        ] {
+            paths.push(ws.join(name));
+        }
+        paths.extend([".vscode/settings.json", "locked/new", ".mcp.json", "a/.git/config"].map(|name| ws.join(name)));
+        paths.extend(["out/f", "out/d/f"].map(|name| ws.join(name)));
+        paths.push(outside.join("new"));
+        let policy = world.policy(None);
+        let protect = Protect { default_names: true, patterns: vec![ws.join("locked/**")] };
+        let restrictions = Restrictions { protect, ..Restrictions::default() };
+        let options = CallOptions { restrictions, ..world.options(backend) };
+        let words: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let answers = said(&world.shell(&policy, &options, SCRIPT, &words));
+        let mut answers = answers.lines();
+        let fence = world.fence(&policy, &options);
+        let (mut compared, mut refused) = (0, 0);
+        for path in &paths {
+            let acts: &[(Operation, Act)] = if path.is_file() {
+                &[
+                    (Operation::Read, Act::Read),
+                    (Operation::Write, Act::Write),
+                    (Operation::Rename, Act::Rename),
+                    (Operation::Remove, Act::Remove),
+                ]
+            } else {
+                &[(Operation::Create, Act::Create)]
+            };
+            for (operation, act) in acts {
+                let by_command = answers.next().unwrap_or("nothing");
+                let decision = fence.decide(*act, path);
+                let by_fence = if decision.is_ok() { "yes" } else { "no" };
+                let question = Question { path: path.clone(), operation: *operation, policy: policy.clone() };
+                let told = world.provider.explain(&question, &options).unwrap();
+                let by_explain = if told.ruling == Ruling::Denied { "no" } else { "yes" };
+                assert_eq!(
+                    (by_fence, by_explain),
+                    (by_command, by_command),
+                    "{act:?} {path:?} under {backend:?}: {decision:?}, {told:?}"
+                );
+                compared += 1;
+                refused += u32::from(by_command == "no");
+            }
+        }
+        assert_eq!(answers.next(), None);
+        assert!(compared > 50 && refused > 20, "{compared} compared, {refused} refused");
+        assert!(files.iter().all(|file| world.scene.path(file).is_file()), "all as before");
+    }
+}
+
+/// What Landlock alone cannot hide it is not used for; a tool that is told to follow its rules is refused as well.
+#[test]
+fn denied_reads_under_landlock_alone_are_refused_to_both() {
+    let world = World::new();
+    let denied_reads = vec![world.scene.path("outside")];
+    let restrictions = Restrictions { denied_reads, ..Restrictions::default() };
+    let options = CallOptions { restrictions, ..world.options(Backend::Landlock) };
+    let policy = world.policy(None);
+    let refusal = world.provider.file_rules(&policy, &options).unwrap_err();
+    let argv = ["/bin/true".into()];
+    let run = RunOptions::default();
+    let command = world.provider.run(&argv, &ExecutionPolicy::from(policy.clone()), &options, &run, &Cancel::new());
+    assert_eq!(command.unwrap_err().code(), refusal.code());
+    // Control.
+    assert!(world.provider.file_rules(&policy, &world.options(Backend::Landlock)).is_ok());
 }

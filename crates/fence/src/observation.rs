@@ -197,7 +197,18 @@ impl Observations {
     ///
     /// The parser's, for text that [`Observations::to_json`] did not make.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let kept: Self = serde_json::from_str(text)?;
+        let says_enough = |(address, seen): (&String, &Observation)| {
+            let known = match seen {
+                Observation::Absent { .. } => true,
+                Observation::Present { version, hash, .. } => !version.as_str().is_empty() && hash.as_str().len() == 64,
+            };
+            known && address.starts_with("file:///")
+        };
+        if kept.files.iter().all(says_enough) {
+            return Ok(kept);
+        }
+        Err(serde::de::Error::custom("an observation without an address, a version or a hash"))
     }
 
     fn present(&mut self, target: &Target, version: &Version, hash: &ContentHash) {
@@ -319,6 +330,20 @@ mod tests {
         seen.saw_absent(&target);
         assert_eq!(seen.edit_intent(&target).unwrap_err().code(), Code::NotFound);
         assert_eq!(seen.write_intent(&target), Ok(Intent::CreateIfAbsent));
+    }
+
+    /// U472.
+    #[test]
+    fn what_was_kept_and_says_too_little_is_refused() {
+        let mut seen = Observations::default();
+        seen.saw_lines(&lines(1, 1, 1));
+        let json = seen.to_json();
+        assert_eq!(Observations::from_json(&json).unwrap(), seen);
+        let hash = ContentHash::of(b"c");
+        for (part, instead) in [("\"v\"", "\"\""), (hash.as_str(), ""), ("file:///f", "f"), ("file:///f", "")] {
+            assert!(json.contains(part));
+            assert!(Observations::from_json(&json.replace(part, instead)).is_err(), "{part}");
+        }
     }
 
     #[test]

@@ -520,6 +520,7 @@ mod tests {
         whole
     }
 
+    /// U509, U513.
     #[test]
     fn lines_are_counted_and_chosen() {
         let all = LinesRequest::default();

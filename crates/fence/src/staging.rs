@@ -257,7 +257,7 @@ mod tests {
         assert!(!folder.path().join("free").exists());
     }
 
-    /// W50: the name does not grow with the target's.
+    /// U456, W50: the name does not grow with the target's.
     #[test]
     fn staging_names_are_of_one_length_and_recognised() {
         for _ in 0..100 {

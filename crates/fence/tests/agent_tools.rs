@@ -191,7 +191,7 @@ impl Approver for Says {
     }
 }
 
-/// U517 to U521, B144: a refusal carries the markers; a wider mode is asked for first, and holds for one call.
+/// U517, U520, U521, B144: a refusal carries the markers; a wider mode is asked for first, and holds for one call.
 #[test]
 fn a_wider_mode_is_for_one_call_and_asked_for_before_anything_is_looked_at() {
     let scene = Scene::new();

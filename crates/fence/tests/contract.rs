@@ -55,6 +55,16 @@ fn a_path_has_one_key_before_and_after_it_exists() {
     scene.check();
 }
 
+/// U443.
+#[test]
+fn the_codes_are_those_of_the_list() {
+    let mut codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    codes.sort_unstable();
+    let list = "FS_ABORTED FS_AMBIGUOUS_EDIT FS_EDIT_NOT_FOUND FS_IO_ERROR FS_NOT_DIRECTORY FS_NOT_FOUND FS_NOT_OBSERVED \
+                FS_NOT_REGULAR_FILE FS_NOT_TEXT FS_PERMISSION_DENIED FS_SANDBOX_DENIED FS_STALE_VERSION FS_TOO_LARGE";
+    assert_eq!(codes, list.split_whitespace().collect::<Vec<_>>());
+}
+
 /// U442, U447, U448, U481.
 #[test]
 fn looks_and_listings_tell_what_is_there() {
@@ -150,7 +160,7 @@ fn intents_hold_and_versions_are_those_of_a_look() {
     scene.check();
 }
 
-/// U462, U475: of several at one version, one wins; unconditional ones all succeed, one after the other.
+/// U462, U475, U477, U529: of several at one version, one wins; unconditional ones all succeed, one after the other.
 #[test]
 fn changes_of_one_file_come_one_after_the_other() {
     let scene = Scene::new();
@@ -209,7 +219,7 @@ fn the_outcome_has_text_before_and_after_below_its_limit() {
     assert_eq!(code(put(&fence, ".", "x", &Intent::Any)), Code::NotRegularFile);
 }
 
-/// U455, U457, U474, U479, W50, W52: parents are made, names may be as long as they can be, nothing is left behind.
+/// U455, U457, U474, W50, W52: parents are made, names may be as long as they can be, nothing is left behind.
 #[test]
 fn writes_make_parents_take_the_longest_names_and_leave_nothing() {
     let scene = Scene::new();

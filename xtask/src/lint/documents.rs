@@ -10,6 +10,7 @@ pub(super) fn check(files: &[File], sources: &[Source]) -> Vec<Finding> {
     findings.extend(links(files));
     findings.extend(named_tests(files, &claims(files, sources)));
     findings.extend(cited_cases(files));
+    findings.extend(audited_statements(files));
     findings
 }
 
@@ -119,7 +120,7 @@ fn headings(text: &str) -> BTreeSet<String> {
 }
 
 /// Documents whose tables name tests, in a column with this title.
-const WITH_TESTS: [&str; 3] = ["docs/past-escapes.md", "SECURITY.md", "docs/executor.md"];
+const WITH_TESTS: [&str; 4] = ["docs/past-escapes.md", "SECURITY.md", "docs/executor.md", AUDITED];
 const COLUMN: &str = "Test";
 
 /// Everything that a document may call a test: functions, rows of the effects table, and names that the conformance tests
@@ -203,6 +204,70 @@ fn cited_cases(files: &[File]) -> Vec<Finding> {
     findings
 }
 
+/// The document in which every statement about file tools has a row, and where it is said what differs.
+const AUDITED: &str = "docs/files.md";
+const DIFFERENCES: &str = "docs/differences.md";
+
+/// The statements and weaknesses that it is about.
+fn about_files() -> impl Iterator<Item = String> {
+    let weak = [2, 3, 10, 23].into_iter().chain(45..=55);
+    (438..=532).map(|number| format!("U{number}")).chain(weak.map(|number| format!("W{number:02}")))
+}
+
+/// Each of them has a row, and is cited where tests are, or stands among the differences.
+fn audited_statements(files: &[File]) -> Vec<Finding> {
+    let Some(audit) = files.iter().find(|file| file.path == AUDITED) else { return Vec::new() };
+    let mut rows: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for (index, line) in
+        audit.text.lines().enumerate().filter(|(_, line)| line.starts_with("| U") || line.starts_with("| W"))
+    {
+        rows.extend(ids(first_cell(line)).into_iter().map(|id| (id, index + 1)));
+    }
+    let is_of_tests = |file: &&File| {
+        let parts: Vec<&str> = file.path.split('/').collect();
+        parts.first() == Some(&"crates") && matches!(parts.get(2), Some(&"tests" | &"src"))
+    };
+    let tests: BTreeSet<&str> = files.iter().filter(is_of_tests).flat_map(|file| words(&file.text)).collect();
+    let differ: BTreeSet<String> = files
+        .iter()
+        .filter(|file| file.path == DIFFERENCES)
+        .flat_map(|file| file.text.lines().filter(|line| line.starts_with('|')).flat_map(|line| ids(first_cell(line))))
+        .collect();
+    let mut findings = Vec::new();
+    for id in about_files() {
+        match rows.get(&id) {
+            None => findings.push(Finding::new(&audit.path, 0, format!("no row for {id}"))),
+            Some(line) if !tests.contains(id.as_str()) && !differ.contains(&id) => {
+                let text = format!("no test cites {id}, and it is not among the differences");
+                findings.push(Finding::new(&audit.path, *line, text));
+            }
+            Some(_) => {}
+        }
+    }
+    findings
+}
+
+fn first_cell(line: &str) -> &str {
+    line.trim_matches('|').split('|').next().unwrap_or_default()
+}
+
+/// The identifiers in a cell; `U1–U3` stands for three.
+fn ids(cell: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for part in cell.split(',').map(str::trim) {
+        let (first, last) = part.split_once('–').unwrap_or((part, part));
+        let number = |id: &str| id.get(1..).and_then(|digits| digits.parse::<u32>().ok());
+        match (first.get(..1), number(first), number(last)) {
+            (Some(kind @ ("U" | "W")), Some(from), Some(to)) => {
+                let width = first.len() - 1;
+                found.extend((from..=to).map(|number| format!("{kind}{number:0width$}")));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 /// `W` and two digits, or `B` and three.
 fn is_case(word: &str) -> bool {
     let digits = |from: &str, count| from.len() == count && from.bytes().all(|byte| byte.is_ascii_digit());
@@ -250,6 +315,27 @@ mod tests {
         assert_eq!(
             said(named_tests(&[file("SECURITY.md", table)], &claims)),
             ["5: a row without a test, and without `none: REASON`", "6: no test is called `gone`"]
+        );
+    }
+
+    #[test]
+    fn a_statement_about_files_has_a_row_and_a_test_or_a_difference() {
+        assert_eq!(ids(" U499, U501–U503, W02, B1 "), ["U499", "U501", "U502", "U503", "W02"]);
+        let rows = "| statements | Test |\n| U438–U530 | `a` |\n| U532, W02, W03, W10, W23, W45–W55 | `a` |\n";
+        let differences = "| U439–U532, W03–W55 | x | y | z |\n";
+        let files = [
+            file(AUDITED, rows),
+            file(DIFFERENCES, differences),
+            file("crates/fence/tests/a.rs", "/// U531.\n"),
+            file("docs/other.md", "U438 W02"),
+        ];
+        assert_eq!(
+            said(audited_statements(&files)),
+            [
+                "2: no test cites U438, and it is not among the differences",
+                "0: no row for U531",
+                "3: no test cites W02, and it is not among the differences"
+            ]
         );
     }
 
