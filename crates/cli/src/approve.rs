@@ -4,6 +4,7 @@ use crate::arguments::Approve;
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain_session, say, session_status};
+use pinfold_providers::Cancel;
 use pinfold_session::log::event::{Asked, By};
 use pinfold_session::log::now;
 use pinfold_session::terminal::Terminal;
@@ -41,7 +42,7 @@ fn answer_all(arguments: &Approve, around: &Surroundings) -> Result<bool, Sessio
         let none = open.is_empty();
         let mut left = false;
         for (session, asked) in open {
-            left |= !ask(&terminal, &session, &asked, &watch)?;
+            left |= !ask(&store, &terminal, &session, &asked, &watch)?;
         }
         if !none {
             return Ok(!left);
@@ -66,8 +67,14 @@ fn open_questions(store: &Store, only: Option<&str>) -> Result<Vec<(Session, Ask
             // A session that cannot be used asks for nothing.
             Err(_) => continue,
         };
-        let state = session.state()?;
-        let asked: Vec<_> = state.open_asks().filter(|asked| now() < asked.until).cloned().collect();
+        let state = match session.state() {
+            Ok(state) => state,
+            Err(error) if only.is_some() => return Err(error),
+            Err(_) => continue,
+        };
+        // An answer to somebody who has ended is for nobody.
+        let is_open = |asked: &&Asked| now() < asked.until && !asked.is_orphaned();
+        let asked: Vec<_> = state.open_asks().filter(is_open).cloned().collect();
         let mut asked = asked.into_iter();
         if let Some(first) = asked.next() {
             open.push((session, first));
@@ -80,14 +87,39 @@ fn open_questions(store: &Store, only: Option<&str>) -> Result<Vec<(Session, Ask
 }
 
 /// Asks one question; returns whether it has an answer.
-fn ask(terminal: &Terminal, session: &Session, asked: &Asked, watch: &Watch) -> Result<bool, SessionError> {
+fn ask(
+    store: &Store,
+    terminal: &Terminal,
+    session: &Session,
+    asked: &Asked,
+    watch: &Watch,
+) -> Result<bool, SessionError> {
+    let over = Cancel::new();
+    let looking = store.session(session.id().as_str(), Access::Read)?;
+    let (until, cancel, id) = (over.clone(), watch.cancel.clone(), asked.id.clone());
+    // The question goes from the screen when somebody else has answered it, or whoever asked has ended. The thread ends
+    // with it, or with us.
+    let spawned = std::thread::Builder::new().name("question".to_owned()).spawn(move || {
+        let is_open =
+            || looking.state().is_ok_and(|state| state.open_ask(&id).is_some_and(|asked| !asked.is_orphaned()));
+        while !until.is_cancelled() && !cancel.wait(LOOK) && is_open() {}
+        until.cancel();
+    });
+    spawned.map_err(|error| SessionError::Refused { detail: format!("no thread: {error}") })?;
+    let answered = show(terminal, session, asked, &over);
+    over.cancel();
+    Ok(answered? || session.state()?.open_ask(&asked.id).is_none())
+}
+
+/// Shows one question and takes the answer; returns whether it has one.
+fn show(terminal: &Terminal, session: &Session, asked: &Asked, over: &Cancel) -> Result<bool, SessionError> {
     let left = Duration::from_millis(asked.until.saturating_sub(now()));
     let now = Instant::now();
     let question = Question {
         session: session.id(),
         asked,
         deadline: now.checked_add(left).unwrap_or(now + Duration::from_secs(86_400)),
-        cancel: &watch.cancel,
+        cancel: over,
     };
     let verdict = match terminal.answer(&question) {
         // Whoever asks on this terminal has not answered; somebody else still may.

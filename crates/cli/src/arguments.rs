@@ -157,7 +157,8 @@ Example:
     /// A session belongs to a working directory for good. It begins with the mode of the
     /// configuration (read-only, unless a file says otherwise), and whatever is changed,
     /// asked, granted or run is an event in its log, in $XDG_STATE_HOME/pinfold or
-    /// ~/.local/state/pinfold: a place that no confined command can read or write.
+    /// ~/.local/state/pinfold. No confined command can write there, and none of a session can
+    /// read there unless Landlock alone confines it; its report says so then.
     #[command(
         verbatim_doc_comment,
         subcommand,
@@ -391,6 +392,9 @@ pub(crate) struct Exec {
     /// What the command may touch.
     #[command(flatten)]
     pub(crate) policy: PolicyOptions,
+    /// What it is run for.
+    #[command(flatten)]
+    pub(crate) session: SessionOptions,
     /// End the command after so many milliseconds [default: 120000]
     ///
     /// More than 600000 counts as 600000.

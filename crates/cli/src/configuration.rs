@@ -47,9 +47,14 @@ impl Configured {
         let project = workspace.or(named.as_deref()).or(fallback.as_deref()).or(around.current.as_deref().ok());
         let files = places.load(mode, project, at_start)?;
         let timeout = files.timeout.as_ref().map(|it| it.value);
+        // SECURITY: a link on the way decides as much as the file it leads to.
+        let named_home = around.named_home.as_deref();
         let mut own = places.own();
-        own.extend(Store::place(around.home.as_deref()));
-        let own = own.iter().map(|path| store::physical(path)).collect();
+        own.extend(Places::from_environment(named_home).own());
+        own.extend(Store::place(around.home.as_deref()).into_iter().chain(Store::place(named_home)));
+        let mut own: Vec<PathBuf> = own.iter().flat_map(|path| store::decisive(path)).collect();
+        own.sort();
+        own.dedup();
         let words = flags(options, around);
         Ok(Self { options: under(options.clone(), &files), deployment: files.over(words)?, timeout, own })
     }

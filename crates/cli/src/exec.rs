@@ -3,13 +3,14 @@
 use crate::arguments::Exec;
 use crate::configuration::Configured;
 use crate::request::Request;
+use crate::session_run::{Held, Wanted};
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
 use crate::voice::{Body, Form, complain_session, hurry, one_line, print, say, session_status};
 use pinfold_executor::render::render_finished;
 use pinfold_executor::{Executor, ExecutorConfig, ExecutorError, Finished, ManagedVariables};
-use pinfold_policy::{SandboxError, SandboxMode};
-use pinfold_providers::{LocalProvider, ProviderConfig};
+use pinfold_policy::{ExecutionPolicy, SandboxError, SandboxMode};
+use pinfold_providers::{CallOptions, LocalProvider, ProviderConfig};
 use pinfold_session::SessionError;
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -83,15 +84,54 @@ pub(crate) fn exec(arguments: &Exec, around: &Surroundings) -> u8 {
 fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finished, Refusal> {
     let command = the_command(&arguments.command)?;
     let mut options = arguments.policy.clone();
-    let workdir = options.cwd.take().map(PathBuf::from);
+    let mut workdir = options.cwd.take().map(PathBuf::from);
     crate::request::execution_mode(options.mode.as_deref())?;
-    let mut configured = Configured::load(&options, SandboxMode::WorkspaceWrite, None, None, around)?;
+    let asks = &arguments.session;
+    let (mut held, mut configured) = match &asks.session {
+        Some(id) => {
+            let (held, configured) = Held::open(id, &options, asks.asks(), around)?;
+            // From the session's directory, whatever is open.
+            workdir = Some(workdir.map_or_else(|| held.cwd().to_owned(), |dir| held.cwd().join(dir)));
+            (Some(held), configured)
+        }
+        None => (None, Configured::load(&options, SandboxMode::WorkspaceWrite, None, None, around)?),
+    };
     // A model reads what its commands print; `--env inherit` says otherwise.
     configured.options.restrictions.env.get_or_insert_with(|| "scrub".to_owned());
-    let request = Request::new(&configured.options, &["bash".into(), "-c".into(), command.clone()], around)?;
+    configured.options.cwd = workdir.as_ref().filter(|_| held.is_some()).map(|dir| dir.clone().into_os_string());
+    let argv = ["bash".into(), "-c".into(), command.clone()];
+    let mut request = Request::new(&configured.options, &argv, around)?;
     configured.refuse_open(&request.policy)?;
+    if let Some(held) = &mut held {
+        held.complete(&mut request);
+        let wanted = Wanted { argv: &argv, tool: "pinfold exec", session: asks };
+        request = held.ask(wanted, &configured, request, around, &watch.cancel)?;
+    }
+    let recorded = held.as_mut().map(|held| held.begin(&argv, &request)).transpose()?;
     let (policy, mut call) = request.split();
     call.notes.extend(configured.notes().iter().cloned());
+    let configured_ms = configured.timeout.map(|timeout| timeout.as_secs_f64() * 1000.0);
+    let mut wish = pinfold_executor::Request::new(command);
+    (wish.workdir, wish.timeout_ms) = (workdir, arguments.timeout_ms.or(configured_ms));
+    let result = execute(arguments, policy, call, &wish, watch);
+    if let (Some(held), Some(recorded)) = (&held, &recorded) {
+        match &result {
+            Ok(finished) => held.end(recorded, Ok(&finished.outcome)),
+            Err(Refusal::Session(SessionError::Sandbox(error))) => held.end(recorded, Err(error)),
+            // What the executor refuses is a word of the request.
+            Err(_) => held.end(recorded, Err(&SandboxError::InvalidPolicy { detail: String::new() })),
+        }
+    }
+    result
+}
+
+fn execute(
+    arguments: &Exec,
+    policy: ExecutionPolicy,
+    call: CallOptions,
+    wish: &pinfold_executor::Request,
+    watch: &Watch,
+) -> Result<Finished, Refusal> {
     if policy.mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {}", policy.mode));
     }
@@ -103,10 +143,7 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
     }
     let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
     let executor = Executor::new(Arc::new(provider), config, ManagedVariables::default())?;
-    let mut request = pinfold_executor::Request::new(command);
-    let configured_ms = configured.timeout.map(|timeout| timeout.as_secs_f64() * 1000.0);
-    (request.workdir, request.timeout_ms) = (workdir, arguments.timeout_ms.or(configured_ms));
-    let mut spec = executor.resolve(&request)?;
+    let mut spec = executor.resolve(wish)?;
     if arguments.stdin {
         let mut input = Vec::new();
         std::io::stdin()

@@ -7,8 +7,9 @@ use crate::fs_arguments::{
     Chmod, Cp, Edit, FencePolicy, Fs, Glob, Grep, Ls, Read, SearchArguments, TwoPaths, Verb, Write,
 };
 use crate::request::{backend, execution_mode, policy};
+use crate::session_run::Held;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, complain, exit_status, one_line, say, say_json};
+use crate::voice::{Form, complain_session, one_line, say, say_json, session_status};
 use pinfold_fence::edit::Replacement;
 use pinfold_fence::observation::ContentHash;
 use pinfold_fence::search::{Found, LinePattern, SearchOptions};
@@ -18,14 +19,15 @@ use pinfold_fence::{
     Written,
 };
 use pinfold_policy::quote::{quote, quote_if_needed, readable};
-use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode, SessionId};
+use pinfold_policy::{FileErrorCode as Code, SandboxError, SandboxMode};
 use pinfold_providers::{CallOptions, LocalProvider, ProviderConfig};
 use pinfold_session::SessionError;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The exit statuses of `pinfold fs`.
 const DENIED: u8 = 3;
@@ -40,9 +42,34 @@ struct Answer {
     status: u8,
 }
 
+/// A fence, and where relative paths start from if that is not the fence's own workspace: a session's directory, whatever is
+/// open in it.
+struct Opened {
+    fence: Fence,
+    base: Option<PathBuf>,
+}
+
+impl Opened {
+    fn at(&self, path: &OsStr) -> PathBuf {
+        match &self.base {
+            // An empty path stays one, and is refused as such.
+            Some(base) if !path.is_empty() => base.join(path),
+            _ => PathBuf::from(path),
+        }
+    }
+}
+
+impl std::ops::Deref for Opened {
+    type Target = Fence;
+
+    fn deref(&self) -> &Fence {
+        &self.fence
+    }
+}
+
 /// Why there is nothing to print.
 enum Failure {
-    Policy(SandboxError),
+    Policy(SessionError),
     File(FsError),
     Input(String),
     Output(String),
@@ -50,6 +77,12 @@ enum Failure {
 
 impl From<SandboxError> for Failure {
     fn from(error: SandboxError) -> Self {
+        Self::Policy(error.into())
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
         Self::Policy(error)
     }
 }
@@ -66,8 +99,8 @@ pub(crate) fn fs(arguments: &Fs, around: &Surroundings) -> u8 {
     match act(&arguments.verb, around) {
         Ok(answer) => print(&answer),
         Err(Failure::Policy(error)) => {
-            complain(&error, form);
-            exit_status(&error)
+            complain_session(&error, form);
+            session_status(&error)
         }
         Err(Failure::File(error)) => refuse(&error, form),
         Err(Failure::Input(why)) => {
@@ -109,32 +142,32 @@ fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
         Verb::Edit(it) => edit(&fence, it),
         Verb::Ls(it) => list(&fence, it),
         Verb::Stat(it) => {
-            let path = Path::new(&it.path);
+            let path = &fence.at(&it.path);
             let look = if it.no_follow { fence.lstat(path)? } else { fence.stat(path)? };
             let look = look.ok_or_else(|| FsError::nothing_there(path))?;
             Ok(shown(json, &look_json(path, &look), || look_line(&look)))
         }
         Verb::Rm(it) => {
-            let target = fence.remove(Path::new(&it.path), it.recursive)?;
+            let target = fence.remove(&fence.at(&it.path), it.recursive)?;
             Ok(shown(json, &json!({"removed": readable(target.process_path())}), String::new))
         }
         Verb::Mv(it) => {
-            let moved = fence.rename(Path::new(&it.from), Path::new(&it.to), replace(it))?;
+            let moved = fence.rename(&fence.at(&it.from), &fence.at(&it.to), replace(it))?;
             let (from, to) = (moved.from.process_path(), moved.to.process_path());
             Ok(shown(json, &json!({"from": readable(from), "to": readable(to)}), String::new))
         }
         Verb::Cp(it) => copy(&fence, it),
         Verb::Chmod(it) => {
-            let path = Path::new(&it.path);
+            let path = &fence.at(&it.path);
             let look = fence.set_permissions(path, permissions(it)?)?;
             Ok(shown(json, &look_json(path, &look), String::new))
         }
         Verb::Touch(it) => {
-            let (target, change) = fence.touch(Path::new(&it.path))?;
+            let (target, change) = fence.touch(&fence.at(&it.path))?;
             Ok(shown(json, &json!({"path": readable(target.process_path()), "change": change}), String::new))
         }
         Verb::Mkdir(it) => {
-            let target = fence.create_directory(Path::new(&it.path), it.parents)?;
+            let target = fence.create_directory(&fence.at(&it.path), it.parents)?;
             Ok(shown(json, &json!({"path": readable(target.process_path())}), String::new))
         }
         Verb::Grep(it) => grep(&fence, it),
@@ -143,7 +176,7 @@ fn act(verb: &Verb, around: &Surroundings) -> Result<Answer, Failure> {
 }
 
 /// Opens the fence that a command's policy with the same words would be.
-fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxError> {
+fn open(options: &FencePolicy, around: &Surroundings) -> Result<Opened, SessionError> {
     execution_mode(options.mode.as_deref())?;
     let words = PolicyOptions {
         mode: options.mode.clone(),
@@ -153,31 +186,44 @@ fn open(options: &FencePolicy, around: &Surroundings) -> Result<Fence, SandboxEr
         restrictions: options.restrictions(),
         ..PolicyOptions::default()
     };
-    let configured = Configured::load(&words, SandboxMode::WorkspaceWrite, None, None, around);
-    let configured = configured.map_err(|error| match error {
-        SessionError::Sandbox(error) => error,
-        other => SandboxError::InvalidPolicy { detail: other.to_string() },
-    })?;
+    let (held, configured) = match &options.session {
+        Some(id) => {
+            let (held, configured) = Held::open(id, &words, false, around)?;
+            (Some(held), configured)
+        }
+        None => (None, Configured::load(&words, SandboxMode::WorkspaceWrite, None, None, around)?),
+    };
     let words = &configured.options;
     let mode = execution_mode(words.mode.as_deref())?;
     let mut policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
-    policy.session_id = options.session.clone().map(SessionId::new);
     configured.refuse_open(&policy)?;
     let backend = words.backend.as_deref().map(backend).transpose()?;
-    let closing = Closing::new(&words.restrictions, &policy, None, around)?;
+    let mut closing = Closing::new(&words.restrictions, &policy, None, around)?;
+    let mut looked = Vec::new();
+    if let Some(held) = &held {
+        policy.session_id = held.resolved().policy.session_id.clone();
+        closing.restrictions.denied_reads.push(held.state().to_owned());
+        looked.clone_from(&held.resolved().held);
+    }
     let mut fence = FenceOptions { restrictions: closing.restrictions.clone(), ..FenceOptions::default() };
     // A mechanism is looked for only where its rules count: files can be worked on where no command can be confined.
     let asked = policy.session_id.is_some() || options.backend.is_some() || !closing.restrictions.protect.is_empty();
     if let Some(confined) = policy.confined().filter(|_| asked) {
         let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
-        let rules = provider.file_rules(&confined, &CallOptions { backend, ..closing.options() })?;
+        let rules =
+            provider.file_rules(&confined, &CallOptions { backend, held: looked.clone(), ..closing.options() })?;
         (fence.temp, fence.protected) = (TempPlace::of(&rules.temp), rules.protected);
     }
-    Fence::open(&policy, fence)
+    let fence = Fence::open(&policy, fence)?;
+    // RACE: the fence has opened its roots by their names; each must be the directory that was decided about.
+    if let Some(held) = &held {
+        held.resolved().verify()?;
+    }
+    Ok(Opened { fence, base: held.map(|held| held.cwd().to_owned()) })
 }
 
-fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
-    let path = Path::new(&it.path);
+fn read(fence: &Opened, it: &Read) -> Result<Answer, Failure> {
+    let path = &fence.at(&it.path);
     if it.byte_offset.is_some() || it.byte_limit.is_some() || !(it.policy.json || it.max_bytes.is_some()) {
         if it.offset.is_none() && it.limit.is_none() {
             return stream(fence, it);
@@ -221,8 +267,8 @@ fn read(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
 }
 
 /// Prints bytes as they come: a file of any size, or a part of one.
-fn stream(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
-    let path = Path::new(&it.path);
+fn stream(fence: &Opened, it: &Read) -> Result<Answer, Failure> {
+    let path = &fence.at(&it.path);
     let part = (it.byte_offset.unwrap_or(0), it.byte_limit.unwrap_or(u64::MAX));
     if it.policy.json {
         let length = usize::try_from(part.1).unwrap_or(usize::MAX).min(JSON_BYTES);
@@ -247,13 +293,13 @@ fn stream(fence: &Fence, it: &Read) -> Result<Answer, Failure> {
     }
 }
 
-fn write(fence: &Fence, it: &Write) -> Result<Answer, Failure> {
+fn write(fence: &Opened, it: &Write) -> Result<Answer, Failure> {
     let intent = match &it.if_version {
         Some(version) => Intent::ReplaceIf { version: Version::from_text(version), content: None },
         None if it.if_absent => Intent::CreateIfAbsent,
         None => Intent::Any,
     };
-    let path = Path::new(&it.path);
+    let path = &fence.at(&it.path);
     // A refusal by policy comes before anybody waits for input.
     fence.decide(pinfold_fence::Act::Write, path)?;
     let content = match &it.content {
@@ -268,7 +314,7 @@ fn write(fence: &Fence, it: &Write) -> Result<Answer, Failure> {
     Ok(shown(it.policy.json, &written_json(&written), || format!("{}\n", written.version)))
 }
 
-fn edit(fence: &Fence, it: &Edit) -> Result<Answer, Failure> {
+fn edit(fence: &Opened, it: &Edit) -> Result<Answer, Failure> {
     let intent = match &it.if_version {
         Some(version) => Intent::ReplaceIf { version: Version::from_text(version), content: None },
         None => Intent::Any,
@@ -278,7 +324,7 @@ fn edit(fence: &Fence, it: &Edit) -> Result<Answer, Failure> {
         return Err(SandboxError::InvalidPolicy { detail }.into());
     }
     let replacement = Replacement { old: &it.old, new: &it.new, all: it.all };
-    let written = fence.edit(Path::new(&it.path), &replacement, &intent, &Abort::default())?;
+    let written = fence.edit(&fence.at(&it.path), &replacement, &intent, &Abort::default())?;
     let diff = || match (&written.before, &written.after) {
         (Some(before), Some(after)) => {
             pinfold_fence::difference::unified(written.target.process_path(), Some(before), after)
@@ -293,8 +339,8 @@ fn edit(fence: &Fence, it: &Edit) -> Result<Answer, Failure> {
     Ok(shown(it.policy.json, &answer, diff))
 }
 
-fn copy(fence: &Fence, it: &Cp) -> Result<Answer, Failure> {
-    let (from, to, how) = (Path::new(&it.paths.from), Path::new(&it.paths.to), replace(&it.paths));
+fn copy(fence: &Opened, it: &Cp) -> Result<Answer, Failure> {
+    let (from, to, how) = (&fence.at(&it.paths.from), &fence.at(&it.paths.to), replace(&it.paths));
     let json = it.paths.policy.json;
     if !it.recursive {
         let copied = fence.copy(from, to, how)?;
@@ -328,9 +374,9 @@ fn permissions(it: &Chmod) -> Result<Permissions, SandboxError> {
     }
 }
 
-fn list(fence: &Fence, it: &Ls) -> Result<Answer, Failure> {
+fn list(fence: &Opened, it: &Ls) -> Result<Answer, Failure> {
     let json = it.policy.json;
-    let listing = fence.list(Path::new(&it.path))?;
+    let listing = fence.list(&fence.at(&it.path))?;
     if listing.truncated {
         say("note: there are more names than are listed");
     }
@@ -376,10 +422,10 @@ fn list(fence: &Fence, it: &Ls) -> Result<Answer, Failure> {
     Ok(shown(json, &answer, names))
 }
 
-fn grep(fence: &Fence, it: &Grep) -> Result<Answer, Failure> {
+fn grep(fence: &Opened, it: &Grep) -> Result<Answer, Failure> {
     let files = it.files.as_deref();
     let pattern = LinePattern { text: &it.pattern, literal: it.literal, any_case: it.ignore_case, files };
-    let found = fence.grep(Path::new(&it.path), &pattern, &search(&it.search))?;
+    let found = fence.grep(&fence.at(&it.path), &pattern, &search(&it.search))?;
     let matches = found.results.iter().map(|it| json!({"path": readable(&it.path), "line": it.line, "text": it.text}));
     let answer =
         json!({"truncated": found.truncated, "skipped": found.skipped, "matches": matches.collect::<Vec<_>>()});
@@ -390,8 +436,8 @@ fn grep(fence: &Fence, it: &Grep) -> Result<Answer, Failure> {
     Ok(counted(shown(it.policy.json, &answer, lines), &found))
 }
 
-fn glob(fence: &Fence, it: &Glob) -> Result<Answer, Failure> {
-    let found = fence.glob(Path::new(&it.path), &it.pattern, &search(&it.search))?;
+fn glob(fence: &Opened, it: &Glob) -> Result<Answer, Failure> {
+    let found = fence.glob(&fence.at(&it.path), &it.pattern, &search(&it.search))?;
     let paths: Vec<_> = found.results.iter().map(readable).collect();
     let answer = json!({"truncated": found.truncated, "paths": paths});
     let lines = || found.results.iter().map(|path| format!("{}\n", quote_if_needed(path))).collect();

@@ -115,9 +115,10 @@ pub(crate) struct FencePolicy {
     /// As for `pinfold run`: default, none, or a pattern.
     #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PATTERN")]
     pub(crate) protect: Vec<OsString>,
-    /// Session whose temp area is /tmp here, as it is for the session's commands
+    /// Work in a session: under its mode, in its directory, with what is granted there
     ///
-    /// Without it, no temp area can be written: each command has one of its own.
+    /// Its temp area is /tmp here, as it is for the session's commands; without a session no temp
+    /// area can be written, because each command has one of its own. --mode may only narrow.
     #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Use the rules of this backend [default: the one that `run` would use]

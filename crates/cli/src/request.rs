@@ -8,9 +8,10 @@ use pinfold_policy::quote::quote;
 use pinfold_policy::{
     ConfinedMode, ExecutionPolicy, Guarantee, Limits, SandboxError, SandboxMode, UnknownWord, validate_command,
 };
-use pinfold_providers::{Backend, CallOptions, Insistence};
+use pinfold_providers::{Backend, CallOptions, HeldDirectory, Insistence};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Holds one checked call.
@@ -28,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) closing: Closing,
     /// What it may use up, and whether processes must be bounded.
     pub(crate) limits: (Limits, Insistence),
+    /// Directories of a session, as they were when they were looked at.
+    pub(crate) held: Vec<Arc<HeldDirectory>>,
 }
 
 impl Request {
@@ -51,7 +54,7 @@ impl Request {
         let cwd = options.cwd.as_ref().map(|cwd| working_directory(Path::new(cwd), around)).transpose()?;
         let closing = Closing::new(&options.restrictions, &policy, cwd.as_deref(), around)?;
         let limits = limits(&options.limits, mode)?;
-        Ok(Self { policy, backend, require, cwd, closing, limits })
+        Ok(Self { policy, backend, require, cwd, closing, limits, held: Vec::new() })
     }
 }
 
@@ -64,6 +67,7 @@ impl Request {
             cwd: self.cwd,
             limits: self.limits.0,
             processes: self.limits.1,
+            held: self.held,
             ..self.closing.options()
         };
         (self.policy, call)

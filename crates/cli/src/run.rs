@@ -5,7 +5,7 @@ use crate::arguments::Run;
 use crate::configuration::Configured;
 use crate::report_file::ReportFile;
 use crate::request::Request;
-use crate::session_run::Held;
+use crate::session_run::{Held, Wanted};
 use crate::signals::Watch;
 use crate::surroundings::Surroundings;
 use crate::voice::{
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         }
     };
     let asked = match &mut held {
-        Some(held) => held.ask(arguments, &configured, request, around, &watch.cancel),
+        Some(held) => held.ask(wanted(arguments), &configured, request, around, &watch.cancel),
         None => Ok(request),
     };
     let ready = asked.and_then(|request| Ok((report_of(arguments, &request)?, request)));
@@ -63,10 +63,11 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     };
     let (policy, mut call) = request.split();
     call.notes.extend(configured.notes().iter().cloned());
-    let mode = policy.mode;
-    if mode == SandboxMode::DangerFullAccess {
-        say(&format!("warning: nothing is confined under {mode}"));
+    let mode = held.as_ref().map_or(policy.mode, Held::mode);
+    if policy.mode == SandboxMode::DangerFullAccess {
+        say(&format!("warning: nothing is confined under {}", policy.mode));
     }
+    let closed = call.restrictions.denied_reads.clone();
     let observed = Observation::of(arguments.json || report.is_some());
     call.notes.extend(observed.note().map(str::to_owned));
     let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
@@ -96,7 +97,8 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         hurry();
     }
     let status = watch.exit_status().unwrap_or(status);
-    speak(&outcome, arguments, mode, form, held.as_ref().map(Held::id));
+    let meant = Meant { mode, in_session: held.is_some(), closed: &closed };
+    speak(&outcome, arguments, &meant, form);
     let written = report.is_none_or(|report| {
         let line = match &outcome {
             Ok(outcome) => one_line(outcome),
@@ -108,6 +110,11 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     });
     // A status that says "done" must not stand for a report that is missing.
     if written || status != 0 { status } else { 125 }
+}
+
+/// The call as a session sees it.
+fn wanted(arguments: &Run) -> Wanted<'_> {
+    Wanted { argv: &arguments.argv, tool: "pinfold run", session: &arguments.session }
 }
 
 /// Everything that can be checked before anything is started or anybody is asked.
@@ -125,7 +132,7 @@ impl Prepared {
         crate::request::execution_mode(arguments.policy.mode.as_deref())?;
         let (held, configured) = match &arguments.session.session {
             Some(id) => {
-                let (held, configured) = Held::open(id, arguments, around)?;
+                let (held, configured) = Held::open(id, &arguments.policy, arguments.session.asks(), around)?;
                 (Some(held), configured)
             }
             None => (None, Configured::load(&arguments.policy, SandboxMode::WorkspaceWrite, None, None, around)?),
@@ -218,21 +225,25 @@ fn lead_to_the_same_place(one: &impl AsFd, other: &impl AsFd) -> bool {
     matches!((one, other), (Ok(one), Ok(other)) if one == other)
 }
 
-/// Says what is worth saying, and with `--json` the object.
-fn speak(
-    outcome: &Result<Outcome, SandboxError>,
-    arguments: &Run,
+/// What a refusal is to be understood by.
+struct Meant<'a> {
+    /// The mode in force.
     mode: SandboxMode,
-    form: Form,
-    session: Option<&str>,
-) {
+    /// Whether more can be asked for.
+    in_session: bool,
+    /// What was closed for reading.
+    closed: &'a [std::path::PathBuf],
+}
+
+/// Says what is worth saying, and with `--json` the object.
+fn speak(outcome: &Result<Outcome, SandboxError>, arguments: &Run, meant: &Meant<'_>, form: Form) {
     match outcome {
         Err(error) => complain(error, form),
         Ok(outcome) if form == Form::Json => say_json(outcome),
         Ok(outcome) => {
             // A program that reads the report need not be told a second time.
             let reported = arguments.report.is_some() && !std::io::stderr().is_terminal();
-            for line in remarks(outcome, &arguments.argv, mode, reported, session) {
+            for line in remarks(outcome, &arguments.argv, meant, reported) {
                 say(&line);
             }
         }
@@ -241,13 +252,7 @@ fn speak(
 
 /// Returns what a person needs to know of a call that did not go well: a hint about a refusal is one line, and
 /// none if it is `reported` to a program.
-fn remarks(
-    outcome: &Outcome,
-    argv: &[OsString],
-    mode: SandboxMode,
-    reported: bool,
-    session: Option<&str>,
-) -> Vec<String> {
+fn remarks(outcome: &Outcome, argv: &[OsString], meant: &Meant<'_>, reported: bool) -> Vec<String> {
     let met = outcome.bounds_met().iter().map(|met| {
         format!(
             "the command met its bound on {} ({})",
@@ -267,7 +272,7 @@ fn remarks(
             vec![format!("the time limit of {after_ms} ms passed; the command was ended")]
         }
         Ending::Exited { code } if *code != 0 && !reported => {
-            denial_hint(outcome.denials(), mode, session).into_iter().collect()
+            denial_hint(outcome.denials(), meant).into_iter().collect()
         }
         _ => Vec::new(),
     });
@@ -287,9 +292,22 @@ fn next_step(code: ErrorCode, argv: &[OsString]) -> String {
 ///
 /// SECURITY: the line may come from the command, which would like to have something allowed. So it is quoted,
 /// and no path of it becomes part of a suggestion.
-fn denial_hint(denials: &[Denial], mode: SandboxMode, session: Option<&str>) -> Option<String> {
+fn denial_hint(denials: &[Denial], meant: &Meant<'_>) -> Option<String> {
     let denial = denials.first()?;
-    let what = denial.operation.as_deref().unwrap_or("write");
+    let mode = meant.mode;
+    let closed = match (&denial.path, &denial.text) {
+        (Some(path), _) => meant.closed.iter().any(|closed| path.starts_with(closed)),
+        (None, Some(text)) => meant.closed.iter().filter_map(|path| path.to_str()).any(|path| text.contains(path)),
+        (None, None) => false,
+    };
+    // A refusal to write is told apart from others by its text only where the tree is read-only.
+    let unclear = denial.text.as_ref().is_some_and(|text| text.to_lowercase().contains("permission denied"));
+    let what = match &denial.operation {
+        _ if closed => "reading",
+        Some(operation) => operation.as_str(),
+        None if unclear => "access",
+        None => "write",
+    };
     let evidence = match denial.evidence {
         DenialEvidence::Inferred => " (inferred from its message)",
         DenialEvidence::Kernel | DenialEvidence::Broker => "",
@@ -301,10 +319,11 @@ fn denial_hint(denials: &[Denial], mode: SandboxMode, session: Option<&str>) -> 
     };
     let allow = match mode {
         _ if denial.rule.is_some() => "to leave names as writable as their directory: --protect none",
-        SandboxMode::ReadOnly if session.is_some() => {
+        _ if closed => "to see what is closed for reading: pinfold explain",
+        SandboxMode::ReadOnly if meant.in_session => {
             "to ask for more: --escalate workspace-write or --ask-write DIR, with --justification TEXT"
         }
-        _ if session.is_some() => "to ask for a directory: --ask-write DIR --justification TEXT",
+        _ if meant.in_session => "to ask for a directory: --ask-write DIR --justification TEXT",
         SandboxMode::ReadOnly => "to allow the workspace: --mode workspace-write",
         _ => "to allow a directory: --writable DIR",
     };
@@ -329,11 +348,28 @@ mod tests {
         Outcome::new(Ending::Exited { code: 1 }, denials, StatusEvidence::Channel, None, 1)
     }
 
+    fn meant(mode: SandboxMode) -> Meant<'static> {
+        Meant { mode, in_session: false, closed: &[] }
+    }
+
+    #[test]
+    fn a_refused_read_is_not_answered_by_more_to_write() {
+        let closed = ["/home/ann/.ssh".into()];
+        let outcome = failed(vec![Denial::inferred("cat: /home/ann/.ssh/id: Permission denied")]);
+        let told =
+            remarks(&outcome, &[], &Meant { closed: &closed, in_session: true, ..meant(SandboxMode::ReadOnly) }, false);
+        assert!(told[0].starts_with("reading refused") && !told[0].contains("--escalate"), "{told:?}");
+        let outcome = failed(vec![Denial::inferred("touch: /x: Read-only file system")]);
+        let told =
+            remarks(&outcome, &[], &Meant { closed: &closed, in_session: true, ..meant(SandboxMode::ReadOnly) }, false);
+        assert!(told[0].starts_with("write refused") && told[0].contains("--escalate"), "{told:?}");
+    }
+
     #[test]
     fn a_denial_has_one_line_and_quotes_the_command_s_words() {
         let outcome = failed(vec![Denial::inferred("touch: '/etc/x': Read-only file system\u{1b}[2J")]);
         assert_eq!(
-            remarks(&outcome, &[], SandboxMode::WorkspaceWrite, false, None),
+            remarks(&outcome, &[], &meant(SandboxMode::WorkspaceWrite), false),
             ["write refused under workspace-write (inferred from its message): \
               \"touch: '/etc/x': Read-only file system\\x1b[2J\"; to allow a directory: --writable DIR"]
         );
@@ -342,13 +378,13 @@ mod tests {
     #[test]
     fn success_and_ordinary_failure_are_silent() {
         let done = Outcome::new(Ending::Exited { code: 0 }, vec![], StatusEvidence::Channel, None, 1);
-        assert!(remarks(&done, &[], SandboxMode::ReadOnly, false, None).is_empty());
-        assert!(remarks(&failed(vec![]), &[], SandboxMode::ReadOnly, false, None).is_empty());
+        assert!(remarks(&done, &[], &meant(SandboxMode::ReadOnly), false).is_empty());
+        assert!(remarks(&failed(vec![]), &[], &meant(SandboxMode::ReadOnly), false).is_empty());
     }
 
     #[test]
     fn a_program_that_reads_the_report_is_not_told_twice() {
         let outcome = failed(vec![Denial::inferred("x: Permission denied")]);
-        assert!(remarks(&outcome, &[], SandboxMode::ReadOnly, true, None).is_empty());
+        assert!(remarks(&outcome, &[], &meant(SandboxMode::ReadOnly), true).is_empty());
     }
 }

@@ -154,7 +154,7 @@ pub(crate) struct Approve {
     pub(crate) wait: Option<String>,
 }
 
-/// What `pinfold run` says of a session.
+/// What `pinfold run` and `pinfold exec` say of a session.
 #[derive(Debug, Default, Clone, Args)]
 pub(crate) struct SessionOptions {
     /// Run within a session and write the call into its log
@@ -175,4 +175,11 @@ pub(crate) struct SessionOptions {
     /// Why more is needed: one sentence for whoever allows it
     #[arg(long, hide_short_help = true, value_name = "TEXT", requires = "session")]
     pub(crate) justification: Option<String>,
+}
+
+impl SessionOptions {
+    /// Says whether more is asked for.
+    pub(crate) fn asks(&self) -> bool {
+        self.escalate.is_some() || self.ask_write.is_some()
+    }
 }

@@ -1,19 +1,21 @@
 //! A call within a session: the session's policy as words, questions for more, and the record in the log.
 
-use crate::arguments::{PolicyOptions, Run};
+use crate::arguments::{PolicyOptions, SessionOptions};
 use crate::configuration::Configured;
 use crate::request::Request;
 use crate::surroundings::Surroundings;
-use crate::voice::say;
-use pinfold_policy::escalation::{ApprovalPolicy, EscalationError, Subject};
-use pinfold_policy::{Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, Variables};
-use pinfold_providers::Cancel;
+use crate::voice::{say, speak_of_session};
+use pinfold_policy::escalation::{EscalationError, Subject};
+use pinfold_policy::root_rules::is_system_directory;
+use pinfold_policy::{ExecutionPolicy, Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, Variables};
+use pinfold_providers::{Cancel, HeldDirectory};
 use pinfold_session::terminal::Terminal;
 use pinfold_session::{
-    Access, Approvals, Call, PolicyRequest, PolicyService, Resolved, Session, SessionError, Store, Wish,
+    Access, Approvals, Call, PolicyRequest, PolicyService, Question, Resolved, Session, SessionError, Store, Wish,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A session that a call is made in.
 #[derive(Debug)]
@@ -24,30 +26,44 @@ pub(crate) struct Held {
     resolved: Resolved,
 }
 
+/// The call that is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The command.
+    pub(crate) argv: &'a [OsString],
+    /// Which of our commands makes it.
+    pub(crate) tool: &'static str,
+    /// What more it asks for.
+    pub(crate) session: &'a SessionOptions,
+}
+
 impl Held {
     /// Opens the session, and turns its policy into the words of a command line.
     ///
     /// # Errors
     ///
     /// Those of the session, and `SANDBOX_INVALID_POLICY` for words that have no place beside one.
-    pub(crate) fn open(id: &str, arguments: &Run, around: &Surroundings) -> Result<(Self, Configured), SessionError> {
+    pub(crate) fn open(
+        id: &str,
+        words: &PolicyOptions,
+        asks: bool,
+        around: &Surroundings,
+    ) -> Result<(Self, Configured), SessionError> {
         let store = Store::open(&Store::place(around.home.as_deref())?)?;
         let session = store.session(id, Access::Append)?;
-        for (option, given) in [
-            ("--workspace", arguments.policy.workspace.is_some()),
-            ("--writable", !arguments.policy.writable.is_empty()),
-        ] {
+        speak_of_session(session.id().as_str());
+        for (option, given) in [("--workspace", words.workspace.is_some()), ("--writable", !words.writable.is_empty())]
+        {
             if given {
                 let detail = format!("{option} has no place beside --session; see: pinfold session grant --help");
                 return Err(SandboxError::InvalidPolicy { detail }.into());
             }
         }
-        let asks = arguments.session.escalate.is_some() || arguments.session.ask_write.is_some();
-        if arguments.policy.mode.is_some() && asks {
+        if words.mode.is_some() && asks {
             let detail = "--mode makes one call narrower; it has no place beside --escalate and --ask-write".to_owned();
             return Err(SandboxError::InvalidPolicy { detail }.into());
         }
-        let mut words = arguments.policy.clone();
+        let mut words = words.clone();
         // A question is about the directory that this names now, not about what a link names when it is answered.
         if let Some(cwd) = words.cwd.as_mut()
             && let Ok(real) = around.absolute("--cwd", Path::new(cwd))?.canonicalize()
@@ -64,19 +80,21 @@ impl Held {
             let mode: SandboxMode = word.parse().map_err(|error: pinfold_policy::UnknownWord| {
                 SandboxError::InvalidPolicy { detail: error.to_string() }
             })?;
-            if mode > resolved.policy.mode {
+            // Where nothing but granted directories is open, the mode in force is the narrower one.
+            if mode > resolved.mode {
                 return Err(EscalationError::NoApprover { requested: mode }.into());
             }
-            resolved.policy.mode = mode;
+            if mode < resolved.mode || mode == SandboxMode::ReadOnly {
+                (resolved.mode, resolved.policy.mode) = (mode, mode);
+            }
         }
         let held = Self { session, service, state: store.root().to_owned(), resolved };
-        configured.options = held.words(&configured.options);
+        configured.options = held.words(&configured.options, &held.resolved.policy);
         Ok((held, configured))
     }
 
-    /// The policy as words.
-    fn words(&self, options: &PolicyOptions) -> PolicyOptions {
-        let policy = &self.resolved.policy;
+    /// A policy as words.
+    fn words(&self, options: &PolicyOptions, policy: &ExecutionPolicy) -> PolicyOptions {
         let mut words = options.clone();
         words.mode = Some(policy.mode.to_string());
         words.workspace = Some(policy.workspace_root.clone().into_os_string());
@@ -105,11 +123,20 @@ impl Held {
         words
     }
 
-    /// Completes a request: it belongs to the session, and the state of all sessions is out of reach.
+    /// Completes a request: it belongs to the session, its directories are those that were decided about, and the state of
+    /// all sessions is out of reach.
     pub(crate) fn complete(&self, request: &mut Request) {
         request.policy.session_id = Some(self.session.id().clone());
+        request.held = self.resolved.held.clone();
         if request.policy.mode != SandboxMode::DangerFullAccess {
             request.closing.restrictions.denied_reads.push(self.state.clone());
+        }
+        if self.resolved.mode != request.policy.mode {
+            let note = format!(
+                "The session's mode is {}; beside it, directories that were granted are open, and a temp area.",
+                self.resolved.mode
+            );
+            request.closing.notes.push(note);
         }
     }
 
@@ -120,64 +147,81 @@ impl Held {
     /// Every refusal: then nothing may run.
     pub(crate) fn ask(
         &mut self,
-        arguments: &Run,
+        wanted: Wanted<'_>,
         configured: &Configured,
         request: Request,
         around: &Surroundings,
         cancel: &Cancel,
     ) -> Result<Request, SessionError> {
-        let asked = &arguments.session;
-        let write = asked.ask_write.as_ref().map(|dir| around.absolute("--ask-write", Path::new(dir))).transpose()?;
-        if let Some(path) = &write {
-            // Nobody can judge a link: asked is about what is opened.
-            let real = path.canonicalize().ok();
-            if real.as_ref().is_some_and(|real| *real != path.components().collect::<PathBuf>()) {
-                let (role, problem) = (RootRole::Additional, RootProblem::Symlink);
-                return Err(SandboxError::InvalidRoot { role, path: path.clone(), problem }.into());
-            }
-        }
+        let asked = wanted.session;
         let wish = Wish {
             sandbox_permissions: asked.escalate.as_deref(),
-            write: write.as_deref(),
+            write: None,
             justification: asked.justification.as_deref(),
         };
-        let wanted = wish.sandbox_permissions.is_some() || wish.write.is_some();
+        if !asked.asks() && wish.justification.is_none() {
+            return Ok(request);
+        }
+        let write = asked.ask_write.as_ref().map(|dir| around.absolute("--ask-write", Path::new(dir))).transpose()?;
+        let write = write.map(|path| grantable(&path)).transpose()?.map(Arc::new);
+        let wish = Wish { write: write.as_ref().map(|held| held.path()), ..wish };
+        self.refuse_what_cannot_run(wanted, &wish, configured, around)?;
         let cwd = request.cwd.clone().unwrap_or_else(|| self.session.cwd().to_owned());
-        let denied = self.session.denied_before(&arguments.argv)?;
+        let denied = self.session.denied_before(wanted.argv)?;
         let call = Call {
-            argv: &arguments.argv,
+            argv: wanted.argv,
             cwd: &cwd,
             subject: Subject::Command,
-            tool_name: "pinfold run",
+            tool_name: wanted.tool,
             call_id: None,
+            mode: self.resolved.mode,
             policy: &request.policy,
             restrictions: &request.closing.restrictions,
             denied: &denied,
         };
         let deployment = self.service.deployment();
-        let terminal = Terminal::default();
-        let policy = self.session.state()?.approval().unwrap_or(deployment.approval.value);
-        if policy == ApprovalPolicy::Ask && !terminal.is_present() && wanted {
-            let seconds = deployment.approval_timeout.value.as_secs();
-            say(&format!(
-                "waiting for an answer, at most {seconds} s: pinfold approve --session {}",
-                self.session.id()
-            ));
-        }
-        let approvals = Approvals::new(deployment).with(terminal).answered_elsewhere();
+        let seconds = deployment.approval_timeout.value.as_secs();
+        // Behind the terminal: it hears of a question only where there is none.
+        let tell = move |question: &Question<'_>| {
+            let id = question.session;
+            say(&format!("waiting for an answer, at most {seconds} s: pinfold approve --session {id}"));
+            None
+        };
+        let approvals = Approvals::new(deployment).with(Terminal::default()).with(tell).answered_elsewhere();
         let approved = Approvals::request(Some(&approvals), Some(&self.session), &call, &wish, cancel)?;
-        let narrowed = request.policy.mode;
-        let resolved = self.service.resolve(PolicyRequest { session: Some(&self.session), approved })?;
-        self.resolved = resolved;
-        if !wanted {
-            // What --mode has narrowed stays narrow.
-            self.resolved.policy.mode = narrowed.min(self.resolved.policy.mode);
-        }
-        let words = self.words(&configured.options);
-        let mut request = Request::new(&words, &arguments.argv, around)?;
+        let seen = std::mem::take(&mut self.resolved.held);
+        self.resolved = self.service.resolve(PolicyRequest { session: Some(&self.session), approved })?;
+        // RACE: whoever answered meant the directories that were there when the question was put; of two looks the first counts.
+        self.resolved.held.splice(..0, seen.into_iter().chain(write));
+        let words = self.words(&configured.options, &self.resolved.policy);
+        let mut request = Request::new(&words, wanted.argv, around)?;
         configured.refuse_open(&request.policy)?;
         self.complete(&mut request);
         Ok(request)
+    }
+
+    /// Refuses what could not run if it were allowed: nobody is asked in vain.
+    fn refuse_what_cannot_run(
+        &self,
+        wanted: Wanted<'_>,
+        wish: &Wish<'_>,
+        configured: &Configured,
+        around: &Surroundings,
+    ) -> Result<(), SessionError> {
+        let mut policy = self.resolved.policy.clone();
+        match (wish.sandbox_permissions.and_then(|word| word.parse::<SandboxMode>().ok()), wish.write) {
+            (Some(mode), _) if mode > self.resolved.mode => {
+                policy.mode = mode;
+                policy.workspace_root = self.session.cwd().to_owned();
+            }
+            (None, Some(path)) if policy.mode != SandboxMode::DangerFullAccess => {
+                policy.mode = SandboxMode::WorkspaceWrite;
+                policy.workspace_root = path.to_owned();
+            }
+            _ => return Ok(()),
+        }
+        let request = Request::new(&self.words(&configured.options, &policy), wanted.argv, around)?;
+        Ok(configured.refuse_open(&request.policy)?)
     }
 
     /// Writes down that the command is about to be started.
@@ -198,8 +242,42 @@ impl Held {
         }
     }
 
-    /// Returns the session's name.
-    pub(crate) fn id(&self) -> &str {
-        self.session.id().as_str()
+    /// Returns the session's directory.
+    pub(crate) fn cwd(&self) -> &Path {
+        self.session.cwd()
     }
+
+    /// Returns the mode in force.
+    pub(crate) fn mode(&self) -> SandboxMode {
+        self.resolved.mode
+    }
+
+    /// Returns what is resolved for a call as it is.
+    pub(crate) fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
+    /// Returns the directory of all sessions.
+    pub(crate) fn state(&self) -> &Path {
+        &self.state
+    }
+}
+
+/// Looks at a directory that is to be opened. Nobody can judge a link, and what is not there yet is nothing to judge.
+///
+/// # Errors
+///
+/// `SANDBOX_INVALID_ROOT`.
+pub(crate) fn grantable(path: &Path) -> Result<HeldDirectory, SandboxError> {
+    let path: PathBuf = path.components().collect();
+    let refuse = |problem| SandboxError::InvalidRoot { role: RootRole::Additional, path: path.clone(), problem };
+    let held = HeldDirectory::look(&path).map_err(refuse)?;
+    if !held.exists() {
+        return Err(refuse(RootProblem::Missing));
+    }
+    if is_system_directory(&path) {
+        let why = "it is a system directory and is never opened for writing".to_owned();
+        return Err(refuse(RootProblem::Refused(why)));
+    }
+    Ok(held)
 }

@@ -4,11 +4,12 @@ use crate::arguments::{PolicyOptions, Session as Command};
 use crate::closing::Closing;
 use crate::configuration::Configured;
 use crate::session_arguments::{Grant, Named, New, Tell};
+use crate::session_run::grantable;
 use crate::surroundings::Surroundings;
-use crate::voice::{Form, one_line, print_or_complain};
+use crate::voice::{Form, one_line, print_or_complain, speak_of_session};
 use pinfold_policy::escalation::ApprovalPolicy;
 use pinfold_policy::quote::{quote, quote_if_needed};
-use pinfold_policy::{Restrictions, SandboxError, SandboxMode, UnknownWord};
+use pinfold_policy::{ExecutionPolicy, Restrictions, SandboxError, SandboxMode, UnknownWord};
 use pinfold_providers::{LocalProvider, ProviderConfig};
 use pinfold_session::log::event::{By, Given, Record};
 use pinfold_session::log::{now, state::State};
@@ -32,7 +33,7 @@ pub(crate) fn session(command: &Command, around: &Surroundings) -> u8 {
 
 fn answer(command: &Command, around: &Surroundings) -> Result<String, SessionError> {
     let store = Store::open(&Store::place(around.home.as_deref())?)?;
-    let open = |id: &str| store.session(id, Access::Append);
+    let open = |id: &str| store.session(id, Access::Append).inspect(|session| speak_of_session(session.id().as_str()));
     match command {
         Command::New(arguments) => new(&store, arguments, around),
         Command::List(arguments) => list(&store, Form::of(arguments.json)),
@@ -136,7 +137,7 @@ fn list(store: &Store, form: Form) -> Result<String, SessionError> {
             Ok(state) => Line {
                 cwd: state.created().map(|created| created.cwd.clone()),
                 events: state.events(),
-                open_questions: state.open_asks().count(),
+                open_questions: open_questions(&state).len(),
                 ended: state.has_ended(),
                 error: None,
                 session: id,
@@ -164,6 +165,12 @@ fn list(store: &Store, form: Form) -> Result<String, SessionError> {
     Ok(if form == Form::Json { one_line(&lines) + "\n" } else { out })
 }
 
+/// The questions that somebody still waits for.
+fn open_questions(state: &State) -> Vec<&pinfold_session::log::event::Asked> {
+    let at = now().max(state.latest());
+    state.open_asks().filter(|asked| at < asked.until && !asked.is_orphaned()).collect()
+}
+
 fn current_preset<'a>(deployment: &'a pinfold_session::Deployment, state: &State) -> &'a str {
     let knobs = preset::Knobs {
         mode: state.mode().unwrap_or(deployment.mode.value),
@@ -177,10 +184,17 @@ fn current_preset<'a>(deployment: &'a pinfold_session::Deployment, state: &State
 struct Shown<'a> {
     session: &'a str,
     cwd: String,
-    mode: SandboxMode,
+    /// Not known where the configuration decides and cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<SandboxMode>,
     mode_by: String,
-    approval: ApprovalPolicy,
-    preset: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalPolicy>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    preset: Option<&'a str>,
+    /// Why no call can be made, if none can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     grants: Vec<&'a Given>,
     questions: Vec<&'a pinfold_session::log::event::Asked>,
     open_calls: Vec<&'a str>,
@@ -190,18 +204,25 @@ struct Shown<'a> {
 fn show(store: &Store, arguments: &Named, around: &Surroundings) -> Result<String, SessionError> {
     let session = store.session(&arguments.id, Access::Read)?;
     let state = session.state()?;
-    let configured = deployment(&session, around)?;
-    let deployment = &configured.deployment;
+    speak_of_session(session.id().as_str());
+    // What the log says is shown also where a file of somebody's keeps every call from being made.
+    let configured = deployment(&session, around);
+    let deployment = configured.as_ref().ok().map(|configured| &configured.deployment);
     let at = now().max(state.latest());
     let shown = Shown {
         session: session.id().as_str(),
         cwd: pinfold_policy::quote::readable(session.cwd()),
-        mode: state.mode().unwrap_or(deployment.mode.value),
-        mode_by: state.mode().map_or_else(|| deployment.mode.by.to_string(), |_| "session".to_owned()),
-        approval: state.approval().unwrap_or(deployment.approval.value),
-        preset: current_preset(deployment, &state),
+        mode: state.mode().or(deployment.map(|it| it.mode.value)),
+        mode_by: match (state.mode(), deployment) {
+            (Some(_), _) => "session".to_owned(),
+            (None, Some(deployment)) => deployment.mode.by.to_string(),
+            (None, None) => "the configuration, which cannot be read".to_owned(),
+        },
+        approval: state.approval().or(deployment.map(|it| it.approval.value)),
+        preset: deployment.map(|deployment| current_preset(deployment, &state)),
+        error: configured.as_ref().err().map(ToString::to_string),
         grants: state.grants().filter(|given| given.until.is_none_or(|until| at < until)).collect(),
-        questions: state.open_asks().filter(|asked| at < asked.until).collect(),
+        questions: open_questions(&state),
         open_calls: state.open_calls().collect(),
         ended: state.has_ended(),
     };
@@ -211,9 +232,13 @@ fn show(store: &Store, arguments: &Named, around: &Surroundings) -> Result<Strin
     let mut out = String::new();
     push(&mut out, &format!("session   {}{}", shown.session, if shown.ended { " (ended)" } else { "" }));
     push(&mut out, &format!("directory {}", quote_if_needed(session.cwd())));
-    push(&mut out, &format!("mode      {} ({})", shown.mode, shown.mode_by));
-    push(&mut out, &format!("approval  {}", shown.approval));
-    push(&mut out, &format!("preset    {}", shown.preset));
+    let mode = shown.mode.map_or("unknown".to_owned(), |mode| mode.to_string());
+    push(&mut out, &format!("mode      {mode} ({})", shown.mode_by));
+    push(&mut out, &format!("approval  {}", shown.approval.map_or("unknown".to_owned(), |it| it.to_string())));
+    push(&mut out, &format!("preset    {}", shown.preset.unwrap_or("unknown")));
+    if let Some(error) = &shown.error {
+        push(&mut out, &format!("error     no call can be made: {error}"));
+    }
     for given in &shown.grants {
         let life = match (given.life, given.until) {
             (Life::Call, _) => "for one call".to_owned(),
@@ -232,10 +257,14 @@ fn show(store: &Store, arguments: &Named, around: &Surroundings) -> Result<Strin
 }
 
 fn grant(session: &Session, arguments: &Grant, around: &Surroundings) -> Result<String, SessionError> {
-    let path = around.absolute("DIRECTORY", Path::new(&arguments.directory))?;
+    let held = grantable(&around.absolute("DIRECTORY", Path::new(&arguments.directory))?)?;
+    let path = held.path();
+    if let Ok(configured) = deployment(session, around) {
+        configured.refuse_open(&ExecutionPolicy::new(SandboxMode::WorkspaceWrite, path))?;
+    }
     let seconds = arguments.seconds.as_deref().map(crate::request::timeout).transpose()?;
     let until = seconds.map(|time| now().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
-    Ok(format!("{}\n", session.grant_directory(&path, until)?))
+    Ok(format!("{}\n", session.grant_directory(path, until)?))
 }
 
 fn log(store: &Store, arguments: &Named) -> Result<String, SessionError> {
@@ -273,7 +302,14 @@ fn line(record: &Record, form: Form) -> String {
 }
 
 fn tell(session: &Session, arguments: &Tell, around: &Surroundings) -> Result<String, SessionError> {
-    let configured = deployment(session, around)?;
+    let configured = match deployment(session, around) {
+        Ok(configured) => configured,
+        // A model that is told nothing would try in vain.
+        Err(error @ (SessionError::ConfigInvalid { .. } | SessionError::ConfigWidens { .. })) => {
+            return tell_once(session, arguments, format!("No command can be run: {error}\n"));
+        }
+        Err(error) => return Err(error),
+    };
     let approval = session.state()?.approval().unwrap_or(configured.deployment.approval.value);
     let service = PolicyService::new(configured.deployment, session.cwd(), around.home.as_deref())?;
     let mut resolved = service.resolve(PolicyRequest { session: Some(session), approved: None })?;
@@ -286,7 +322,11 @@ fn tell(session: &Session, arguments: &Tell, around: &Surroundings) -> Result<St
     let variables = resolved.restrictions.variables.max(closing.restrictions.variables);
     resolved.restrictions = Restrictions { network, variables, ..closing.restrictions };
     resolved.restrictions.denied_reads.extend(preset);
-    let told = text::render_policy(Some(&resolved)) + &text::render_approval(approval, resolved.policy.mode);
+    let told = text::render_policy(Some(&resolved)) + &text::render_approval(approval, resolved.mode);
+    tell_once(session, arguments, told)
+}
+
+fn tell_once(session: &Session, arguments: &Tell, told: String) -> Result<String, SessionError> {
     if !arguments.once {
         return Ok(told);
     }

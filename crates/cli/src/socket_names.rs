@@ -78,7 +78,12 @@ mod tests {
     use super::*;
 
     fn around() -> Surroundings {
-        Surroundings { current: Ok("/nowhere".into()), home: Some("/nowhere/home".into()), own: vec![] }
+        Surroundings {
+            current: Ok("/nowhere".into()),
+            home: Some("/nowhere/home".into()),
+            named_home: None,
+            own: vec![],
+        }
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) struct Surroundings {
     pub(crate) current: Result<PathBuf, String>,
     /// The home directory, if known.
     pub(crate) home: Option<PathBuf>,
+    /// The same as the environment spells it: links on the way there count for what must not be replaced.
+    pub(crate) named_home: Option<PathBuf>,
     /// Directories that hold our programs.
     pub(crate) own: Vec<PathBuf>,
 }
@@ -19,10 +21,12 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     /// Looks around. State of the providers is not looked for: they refuse to open it whoever asks.
     pub(crate) fn look() -> Self {
+        let named_home = std::env::home_dir().filter(|home| home.is_absolute());
         let programs = std::env::current_exe().ok().and_then(|exe| Some(physical(&exe).parent()?.to_owned()));
         Self {
             current: std::env::current_dir().map_err(|error| error.to_string()),
-            home: std::env::home_dir().filter(|home| home.is_absolute()).map(|home| physical(&home)),
+            home: named_home.as_deref().map(physical),
+            named_home,
             own: programs.into_iter().collect(),
         }
     }
@@ -188,6 +192,7 @@ mod tests {
         Surroundings {
             current: Ok(current.into()),
             home: Some("/home/ann".into()),
+            named_home: None,
             own: vec!["/work/pin/target/debug".into(), "/data/bin".into()],
         }
     }
@@ -242,7 +247,7 @@ mod tests {
 
     #[test]
     fn without_a_current_directory_only_absolute_paths_are_taken() {
-        let nowhere = Surroundings { current: Err("gone".into()), home: None, own: vec![] };
+        let nowhere = Surroundings { current: Err("gone".into()), home: None, named_home: None, own: vec![] };
         assert!(nowhere.default_workspace().is_err());
         assert!(nowhere.absolute("--workspace", Path::new("x")).is_err());
         assert_eq!(nowhere.absolute("--workspace", Path::new("/x")), Ok("/x".into()));

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::io::Write as _;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a person or a program reads.
@@ -32,6 +33,18 @@ const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 static TIME_IS_UP: AtomicBool = AtomicBool::new(false);
 
 static UNFINISHED: AtomicBool = AtomicBool::new(false);
+
+static SESSION: OnceLock<String> = OnceLock::new();
+
+/// Notes that this process works in a session: hints then speak of it, and name no option that has no place there.
+pub(crate) fn speak_of_session(id: &str) {
+    // Of two the first is meant.
+    let _ = SESSION.set(id.to_owned());
+}
+
+fn session_name() -> &'static str {
+    SESSION.get().map_or("ID", String::as_str)
+}
 
 /// Notes that what the command wrote to standard error may end in the middle of a line. The next line of ours then begins on
 /// one of its own, so that the command's words are not taken for its beginning.
@@ -170,9 +183,14 @@ fn session_hint(error: &SessionError) -> String {
                 }
             )
         }
-        SessionError::Escalation(_) => "nothing ran; what holds now: pinfold session show ID".to_owned(),
+        SessionError::Escalation(_) | SessionError::Declined { .. } => {
+            format!("nothing ran; what holds now: pinfold session show {}", session_name())
+        }
+        SessionError::Changed { .. } => {
+            format!("try again; what holds now: pinfold session show {}", session_name())
+        }
         SessionError::Unknown { .. } => "see the sessions: pinfold session list".to_owned(),
-        SessionError::PresetUnknown { .. } => "see the presets: pinfold session preset ID".to_owned(),
+        SessionError::PresetUnknown { .. } => format!("see the presets: pinfold session preset {}", session_name()),
         SessionError::Damaged { .. } | SessionError::Newer { .. } | SessionError::Ended { .. } => {
             "nothing ran; begin another session: pinfold session new".to_owned()
         }
@@ -180,9 +198,9 @@ fn session_hint(error: &SessionError) -> String {
             "name another place that is yours alone: XDG_STATE_HOME=DIR pinfold session list".to_owned()
         }
         SessionError::Unwritable { .. } => "nothing has changed; look at the disk: df -h".to_owned(),
-        SessionError::Busy { .. } => "nothing has changed; try again".to_owned(),
+        SessionError::Busy { .. } => "nothing has changed; see who holds it: lslocks".to_owned(),
         SessionError::Refused { .. } | SessionError::GrantUnusable { .. } => {
-            "nothing has changed; what holds now: pinfold session show ID".to_owned()
+            format!("nothing has changed; what holds now: pinfold session show {}", session_name())
         }
         SessionError::Sandbox(error) => hint(error),
     }
@@ -233,6 +251,9 @@ fn hint_of(error: &SandboxError, command: &str) -> String {
         SandboxError::InvalidTempRoot { .. } => {
             format!("choose a workspace apart from the temp directory: pinfold {command} --workspace DIR")
         }
+        SandboxError::InvalidRoot { path, problem, .. } if SESSION.get().is_some() => {
+            session_root_hint(path.as_os_str(), problem, session_name())
+        }
         SandboxError::InvalidRoot { role, path, problem } => root_hint(*role, path.as_os_str(), problem, command),
         SandboxError::InvalidCommand { .. } => {
             format!("put the command after two dashes: pinfold {command} -- COMMAND ARGUMENT...")
@@ -264,6 +285,21 @@ fn root_hint(role: RootRole, path: &OsStr, problem: &RootProblem, command: &str)
         }
         RootProblem::Relative | RootProblem::NulByte | RootProblem::Refused(_) => {
             format!("name another directory: pinfold {command} {option} DIR")
+        }
+    }
+}
+
+/// The same where roots are not named on the command line.
+fn session_root_hint(path: &OsStr, problem: &RootProblem, session: &str) -> String {
+    let word = shell_word(path);
+    match problem {
+        RootProblem::Missing => format!("create it, or take the grant back: mkdir -p -- {word}"),
+        RootProblem::Symlink => format!("name the directory it leads to: readlink -f -- {word}"),
+        RootProblem::NotDirectory | RootProblem::Changed | RootProblem::Unreadable(_) => {
+            format!("look at it: ls -ld -- {word}")
+        }
+        RootProblem::Relative | RootProblem::NulByte | RootProblem::Refused(_) => {
+            format!("see the session's directory and what is granted: pinfold session show {session}")
         }
     }
 }

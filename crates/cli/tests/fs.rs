@@ -98,7 +98,8 @@ fn a_session_has_a_temp_area_and_protected_names_hold() {
         Answer::of(command.env("XDG_RUNTIME_DIR", &runtime).arg("fs").args(words))
     };
     let name = format!("/tmp/pinfold-fs-{}", std::process::id());
-    let at = ["--session", "s", "--backend", "namespace"];
+    let session = scene.run(["session", "new", "--mode", "workspace-write"]).out;
+    let at = ["--session", session.trim(), "--backend", "namespace"];
     assert_eq!(fs(&[&["write", "--content", "x", &name], &at[..]].concat()).status, Some(0));
     assert!(!std::path::Path::new(&name).exists());
     fs(&[&["read", &name], &at[..]].concat()).assert_silent_success("x");

@@ -53,7 +53,7 @@ fn without_a_yes_nothing_wider_runs() {
     let more = ["--session", &id, "--escalate", "workspace-write", "--justification", "x"];
     let answer = scene.script(&more, "echo x > f");
     assert_eq!((answer.status, answer.out.as_str()), (Some(125), ""), "{answer:?}");
-    assert!(answer.err.contains("the user rejected escalating") && !scene.path("workspace/f").exists());
+    assert!(answer.err.contains("approval policy \"never\" refuses") && !scene.path("workspace/f").exists());
     let unpaired = scene.script(&["--session", &id, "--escalate", "workspace-write"], "true");
     assert!(unpaired.err.contains("sandbox_permissions requires a justification"), "{unpaired:?}");
     let alone = scene.script(&["--escalate", "workspace-write", "--justification", "x"], "true");
@@ -94,6 +94,7 @@ fn no_command_reaches_the_sessions() {
         format!("mv {} {}.old", state.display(), state.display()),
         format!("rm -rf {}", state.display()),
         format!("flock -n {} true", log.display()),
+        format!("cat < {}", log.with_file_name("lock").display()),
     ];
     let before = std::fs::read(&log).unwrap();
     for act in &acts {

@@ -97,3 +97,156 @@ fn a_project_file_s_text_cannot_steer_the_terminal() {
     let harmful = |letter: char| letter != '\n' && letter.is_control() || letter == '\u{202e}';
     assert!(answer.err.contains("CONFIG_INVALID") && !answer.err.contains(harmful), "{answer:?}");
 }
+
+// Whoever can replace a link on the way to the configuration, or to the sessions, decides about the next call.
+#[test]
+fn what_decides_is_reached_through_no_link_that_a_command_can_replace() {
+    let scene = Scene::new();
+    let (config, state, home) = (scene.folder("safe/config"), scene.folder("safe/state"), scene.folder("safe/home"));
+    std::fs::create_dir(config.join("pinfold")).unwrap();
+    std::fs::write(config.join("pinfold/config.toml"), "").unwrap();
+    for (variable, target) in [
+        ("PINFOLD_CONFIG", config.join("pinfold/config.toml")),
+        ("XDG_CONFIG_HOME", config.clone()),
+        ("XDG_STATE_HOME", state.clone()),
+        ("HOME", home.clone()),
+    ] {
+        let run = |link: &std::path::Path, options: &[&str]| {
+            let mut command = scene.pinfold();
+            command.env(variable, link).arg("run").args(options).args(["--", "true"]);
+            scene::Answer::of(&mut command)
+        };
+        let (inside, outside) = (scene.path("workspace/link"), scene.path("outside/link"));
+        symlink(&target, &inside).unwrap();
+        symlink(&target, &outside).unwrap();
+        run(&inside, &[]).assert_refused(2, "SANDBOX_INVALID_ROOT", "which decides what is allowed");
+        // The controls: a link elsewhere, and a mode that cannot replace it.
+        assert_eq!(run(&outside, &[]).status, Some(0), "{variable}");
+        assert_eq!(run(&inside, &["--mode", "read-only"]).status, Some(0), "{variable}");
+        // A directory above it counts as much.
+        let above = scene.path("workspace/above");
+        symlink(target.parent().unwrap(), &above).unwrap();
+        let through = above.join(target.file_name().unwrap());
+        run(&through, &[]).assert_refused(2, "SANDBOX_INVALID_ROOT", "which decides what is allowed");
+        [inside, outside, above].iter().for_each(|link| std::fs::remove_file(link).unwrap());
+    }
+}
+
+// W02: while a directory and a link are exchanged all the time, no call of the session writes where the link leads.
+#[test]
+fn race_a_link_put_between_look_and_start_leads_nowhere() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let scene = Scene::new();
+    let (out, victim) = (scene.folder("workspace/out"), scene.folder("victim"));
+    let other = scene.path("workspace/other");
+    symlink(&victim, &other).unwrap();
+    let id = session(&scene, &[]);
+    assert_eq!(scene.run(["session", "grant", &id, out.to_str().unwrap()]).status, Some(0));
+    let stop = AtomicBool::new(false);
+    let (mut ran, mut refused) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                renameat_with(CWD, &out, CWD, &other, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let script = format!("echo x > {}/f", victim.display());
+        for _ in 0..30 {
+            let answer = scene.script(&["--session", &id], &script);
+            assert!(answer.status != Some(0), "{answer:?}");
+            match answer.status {
+                Some(2) => refused += 1,
+                _ => ran += 1,
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(!victim.join("f").exists(), "{ran} {refused}");
+    assert_eq!(ran + refused, 30);
+    // The control: what was kept out can be done.
+    std::fs::write(victim.join("f"), "x").unwrap();
+}
+
+// The lock of a session is nothing that a command can take, also where it can read the log.
+#[test]
+fn no_command_holds_the_lock_of_a_session() {
+    let scene = Scene::new();
+    let id = session(&scene, &["--mode", "workspace-write"]);
+    let place = scene.path("home/.local/state/pinfold/sessions").join(&id);
+    let (log, lock) = (place.join("log.jsonl"), place.join("lock"));
+    for backend in ["namespace", "bwrap", "landlock"] {
+        // Without the session: it closes its state, and then nothing could be opened anyhow.
+        let script = format!(
+            "cat {0} && exit 9; echo x >> {0} && exit 9; flock -n {1} -c true; exec 9< {1}; flock 9; \
+             : > held; sleep 600",
+            lock.display(),
+            log.display()
+        );
+        let mut command = scene.pinfold();
+        let _ = std::fs::remove_file(scene.path("workspace/held"));
+        command.args(["run", "--backend", backend, "--timeout", "120", "--", "sh", "-c", &script]);
+        let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        while !scene.path("workspace/held").exists() {
+            if let Some(status) = child.try_wait().unwrap() {
+                let mut said = String::new();
+                std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+                assert!(said.contains("SANDBOX_UNAVAILABLE"), "{backend}: {status}: {said}");
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        // With the log locked from inside, an event is written.
+        scene.run(["session", "mode", &id, "read-only"]).assert_silent_success("");
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        child.wait().unwrap();
+    }
+    // The control: unconfined, the lock can be taken by whoever can write it, and then nobody else gets in.
+    let holder = std::fs::File::options().append(true).open(&lock).unwrap();
+    rustix::fs::flock(&holder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let busy = scene.run(["session", "mode", &id, "workspace-write"]);
+    assert!(busy.status == Some(125) && busy.err.contains("SESSION_BUSY"), "{busy:?}");
+}
+
+// A grant that is taken back while a call is prepared: whoever begins later has it no more.
+#[test]
+fn race_no_call_after_a_revocation_writes_there() {
+    let scene = Scene::new();
+    let out = scene.folder("outside/out");
+    let id = session(&scene, &[]);
+    for round in 0..15 {
+        let grant = scene.run(["session", "grant", &id, out.to_str().unwrap()]).out.trim().to_owned();
+        let answer = std::thread::scope(|scope| {
+            let call =
+                scope.spawn(|| scene.script(&["--session", &id], &format!("echo x > {}/{round}", out.display())));
+            std::thread::sleep(std::time::Duration::from_millis(3 * round));
+            scene.run(["session", "revoke", &id, &grant]).assert_silent_success("");
+            call.join().unwrap()
+        });
+        let log = scene.run(["session", "log", &id]).out;
+        let at = |kind: &str| log.lines().enumerate().filter(|(_, line)| line.contains(kind)).map(|(at, _)| at).last();
+        let wrote = out.join(round.to_string()).exists();
+        if wrote {
+            assert!(at("call/began") < at("grant/revoked"), "{round}: {log}");
+        } else {
+            assert!(answer.status != Some(0), "{round}: {answer:?}");
+        }
+    }
+}
+
+// A project's file that is large, deep or long is refused at once.
+#[test]
+fn a_huge_project_file_is_refused_and_not_read() {
+    let scene = Scene::new();
+    let project = scene.path("workspace/pinfold.toml");
+    let file = std::fs::File::create(&project).unwrap();
+    file.set_len(1 << 40).unwrap();
+    scene.script(&[], "true").assert_refused(2, "CONFIG_INVALID", "is longer than");
+    for text in [format!("deny-read = [{}]", "'/a',".repeat(50_000)), format!("writable = {}", "[".repeat(200_000))] {
+        std::fs::write(&project, text).unwrap();
+        scene.script(&[], "true").assert_refused(2, "CONFIG_INVALID", "pinfold.toml");
+    }
+    std::fs::write(&project, "deny-read = ['/a']").unwrap();
+    assert_eq!(scene.script(&[], "true").status, Some(0));
+}

@@ -292,6 +292,7 @@ mod tests {
         }
     }
 
+    // U272
     #[test]
     fn the_ladder_only_leads_upwards() {
         assert_eq!(wider_modes(ReadOnly), [WorkspaceWrite, DangerFullAccess]);

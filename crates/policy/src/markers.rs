@@ -196,6 +196,7 @@ mod tests {
         Some(Stop::Signaled { signal: Signal::from_number(number).unwrap() })
     }
 
+    // U278, U279
     #[test]
     fn markers_are_byte_exact() {
         assert_eq!(denial_marker(ConfinedMode::ReadOnly), DENIAL);

@@ -1,6 +1,7 @@
 //! What a caller asks beside the policy, and what it receives.
 
 use crate::backend::Backend;
+use crate::held::HeldDirectory;
 use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Limits, Outcome, Restrictions};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -112,6 +113,9 @@ pub struct CallOptions {
     pub processes: Insistence,
     /// Whether denying reads may be given up where the mechanism cannot do it.
     pub reads: Insistence,
+    /// Directories that were looked at before. A root of the policy that has one's path must still be that directory, and
+    /// no link may lead to it; then the workspace, too, is reached through none.
+    pub held: Vec<Arc<HeldDirectory>>,
     /// Sentences that are added to the report as they are.
     pub notes: Vec<String>,
 }

@@ -13,6 +13,7 @@
 //! | [`provider`] | [`LocalProvider`]: the one entry |
 //! | [`explain`] | what would happen to a path, from the same grants as the plan |
 //! | `chain` | which mechanisms, in which order, and why one was passed over |
+//! | [`held`] | which directories somebody looked at before the call |
 //! | `roots` | resolving roots and pinning their identity |
 //! | `launcher` | finding and trusting `pinfold-run`, and handing it a plan |
 //! | `runtime_dir` | where our own files live |
@@ -38,6 +39,7 @@ pub mod backend;
 pub mod call;
 pub mod cancel;
 pub mod explain;
+pub mod held;
 pub mod provider;
 
 mod broker;
@@ -77,6 +79,7 @@ pub use call::{
 pub use cancel::Cancel;
 pub use environment::scrub as scrub_environment;
 pub use explain::{Answer, Operation, Question, Ruling};
+pub use held::HeldDirectory;
 pub use limits::default_processes;
 pub use lookup::links_on;
 pub use provider::{FileRules, LocalProvider};

@@ -6,15 +6,18 @@
 //! anywhere in their path is refused, because whoever can replace it would choose what becomes writable.
 //!
 //! A root is passed on as path, device and inode; the launcher opens the path without following a link and
-//! refuses another directory. No descriptor is held: an inode number that is used again belongs to a directory
-//! that was made at this place, not to one that was writable to nobody before.
+//! refuses another directory. No descriptor is held here: an inode number that is used again belongs to a directory
+//! that was made at this place, not to one that was writable to nobody before. Whoever decided about a directory before
+//! the call holds it ([`HeldDirectory`]), and then it must be that one, the workspace too.
 
+use crate::held::HeldDirectory;
 use pinfold_policy::root_rules::is_system_directory;
 use pinfold_policy::{ConfinedMode, RootProblem, RootRole, SandboxError, SandboxPolicy};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// A directory that exists, with its identity.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -50,8 +53,17 @@ pub(crate) struct ControlPlane {
     pub(crate) runtime_dirs: Vec<PathBuf>,
 }
 
-pub(crate) fn resolve(policy: &SandboxPolicy, control: &ControlPlane) -> Result<Roots, SandboxError> {
+/// Resolves and pins the roots of a policy. A root that is `held` must be what it was when it was looked at.
+pub(crate) fn resolve(
+    policy: &SandboxPolicy,
+    control: &ControlPlane,
+    held: &[Arc<HeldDirectory>],
+) -> Result<Roots, SandboxError> {
     policy.validate()?;
+    let pin = |role, path: &Path| match held.iter().find(|held| held.path() == path) {
+        Some(held) => pin_held(role, held),
+        None => pin(role, path),
+    };
     let workspace = pin(RootRole::Workspace, &policy.workspace_root)?;
     let mut extra = Vec::with_capacity(policy.additional_writable_roots.len());
     for path in &policy.additional_writable_roots {
@@ -93,6 +105,13 @@ impl Roots {
         self.between = between.into_iter().map(pinned).collect::<Result<_, _>>()?;
         Ok(())
     }
+}
+
+/// SECURITY: nothing is resolved anew. A command that may write above a root can put a link in its place at any moment.
+fn pin_held(role: RootRole, held: &HeldDirectory) -> Result<PinnedRoot, SandboxError> {
+    let refuse = |problem| SandboxError::InvalidRoot { role, path: held.path().to_owned(), problem };
+    let (device, inode) = held.identity().map_err(refuse)?;
+    Ok(PinnedRoot { path: without_dots(held.path()), device, inode })
 }
 
 fn pin(role: RootRole, given: &Path) -> Result<PinnedRoot, SandboxError> {
@@ -187,7 +206,7 @@ mod tests {
     }
 
     fn refusal(root: &Path, extra: &[&Path]) -> String {
-        let error = resolve(&policy(root, extra), &ControlPlane::default()).unwrap_err();
+        let error = resolve(&policy(root, extra), &ControlPlane::default(), &[]).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRoot);
         error.to_string()
     }
@@ -202,11 +221,36 @@ mod tests {
         let roots = resolve(
             &policy(&base.join("link/.."), &[&base.join("b/inner/"), &base.join("a/."), &base.join("b")]),
             &ControlPlane::default(),
+            &[],
         )
         .unwrap();
         let paths: Vec<_> = roots.writable.iter().map(|root| root.path.clone()).collect();
         assert_eq!(paths, [base.join("a"), base.join("b"), base.join("b/inner")]);
         assert_eq!(roots.workspace.path, base.join("b"));
+    }
+
+    // The look came first; what is put there afterwards is neither followed nor taken for it.
+    #[test]
+    fn a_held_root_is_the_directory_that_was_looked_at() {
+        let base = tempfile::tempdir().unwrap();
+        let base = base.path().canonicalize().unwrap();
+        for name in ["ws", "victim"] {
+            std::fs::create_dir(base.join(name)).unwrap();
+        }
+        let held = [Arc::new(HeldDirectory::look(&base.join("ws")).unwrap())];
+        let policy = policy(&base.join("ws"), &[]);
+        let pinned = |held: &[Arc<HeldDirectory>]| {
+            resolve(&policy, &ControlPlane::default(), held).map(|roots| roots.workspace.path)
+        };
+        assert_eq!(pinned(&held), Ok(base.join("ws")));
+        std::fs::rename(base.join("ws"), base.join("moved")).unwrap();
+        std::os::unix::fs::symlink("victim", base.join("ws")).unwrap();
+        assert!(pinned(&held).unwrap_err().to_string().ends_with("is a symbolic link"));
+        // The control: a workspace that nobody looked at may be reached through a link.
+        assert_eq!(pinned(&[]), Ok(base.join("victim")));
+        std::fs::remove_file(base.join("ws")).unwrap();
+        std::fs::create_dir(base.join("ws")).unwrap();
+        assert!(pinned(&held).is_err());
     }
 
     #[test]
@@ -217,7 +261,7 @@ mod tests {
             std::fs::create_dir_all(base.join(path)).unwrap();
         }
         let mut roots =
-            resolve(&policy(&base.join("ws"), &[&base.join("ws/a/b/root")]), &ControlPlane::default()).unwrap();
+            resolve(&policy(&base.join("ws"), &[&base.join("ws/a/b/root")]), &ControlPlane::default(), &[]).unwrap();
         let denied = [base.join("ws/c/d/key"), base.join("ws/key"), base.join("out/e/key")];
         roots.pin_between(&denied.each_ref().map(PathBuf::as_path)).unwrap();
         let paths: Vec<_> = roots.between.iter().map(|root| root.path.clone()).collect();
@@ -252,7 +296,7 @@ mod tests {
             assert!(refusal(Path::new(root), &[]).contains("system directory"), "{root}");
         }
         let policy = SandboxPolicy::new(ConfinedMode::ReadOnly, "/");
-        assert!(resolve(&policy, &ControlPlane::default()).unwrap().writable.is_empty());
+        assert!(resolve(&policy, &ControlPlane::default(), &[]).unwrap().writable.is_empty());
     }
 
     #[test]
@@ -269,7 +313,7 @@ mod tests {
         for (root, refused) in [("", true), ("bin", true), ("run", true), ("run/inner", true), ("ws", false)] {
             let root = base.join(root);
             std::fs::create_dir_all(&root).unwrap();
-            assert_eq!(resolve(&policy(&root, &[]), &control).is_err(), refused, "{root:?}");
+            assert_eq!(resolve(&policy(&root, &[]), &control, &[]).is_err(), refused, "{root:?}");
         }
     }
 }

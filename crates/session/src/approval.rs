@@ -4,17 +4,19 @@
 //! what is in force asks nobody.
 
 use crate::approver::{Approver, Question, by_rule};
+use crate::asker::Asker;
 use crate::config::{AllowRule, Decided, Deployment};
 use crate::digest::{self, Digest, Framed};
 use crate::error::SessionError;
 use crate::grant::{Approved, Life, Scope, problem_of};
-use crate::log::event::{Asked, By, Offer};
+use crate::log::event::{Asked, By, Decision, Offer};
 use crate::session::{Session, Verdict};
 use pinfold_policy::escalation::{
-    ApprovalOutcome, ApprovalPolicy, EscalationError, EscalationRequest, Subject, Widening, check_wider, settle,
+    ApprovalPolicy, EscalationError, EscalationRequest, Subject, Widening, check_wider, settle,
     validate_arguments_under,
 };
 use pinfold_policy::quote::{quote, readable};
+use pinfold_policy::root_rules::is_system_directory;
 use pinfold_policy::{ExecutionPolicy, Restrictions, RootProblem, RootRole, SandboxError, SandboxMode, SessionId};
 use pinfold_providers::Cancel;
 use std::ffi::OsString;
@@ -25,6 +27,11 @@ use std::time::{Duration, Instant};
 
 /// How often a waiting asker looks into the log, and whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How many refused paths a question shows, and how many of their directories it offers: a command chooses what it is
+/// refused.
+const MOST_DENIED: usize = 16;
+const MOST_OFFERED: usize = 4;
 
 /// The call for which more is wanted.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +46,9 @@ pub struct Call<'a> {
     pub tool_name: &'a str,
     /// That tool's own name of its call.
     pub call_id: Option<&'a str>,
-    /// The policy in force for it.
+    /// The mode in force for it ([`crate::Resolved::mode`]).
+    pub mode: SandboxMode,
+    /// The policy in force for it; its mode is wider than that where directories are granted in a read-only session.
     pub policy: &'a ExecutionPolicy,
     /// What is closed beside the policy.
     pub restrictions: &'a Restrictions,
@@ -129,30 +138,31 @@ impl Approvals {
         let session = session.ok_or(EscalationError::NoAgent { requested })?;
         let digest = wanted.digest(call, session.id());
         let state = session.state()?;
-        // Somebody said yes to exactly this call, and whoever asked was gone.
+        // Somebody said yes to exactly this call when it was left as a question.
         if let Some(given) = state.waiting_for(digest, crate::log::now()) {
             let id = given.id.clone();
             return session.use_grant(&id, digest, call.argv).map(Some);
         }
         let policy = state.approval().unwrap_or(approvals.policy);
         let patience = u64::try_from(approvals.patience.as_millis()).unwrap_or(u64::MAX);
-        let asked = session.ask(wanted.question(call, digest, patience))?;
-        let outcome = approvals.decide(policy, session, call, &asked, cancel)?;
-        let refused = |error| match (&wanted.scope, error) {
-            (Scope::Write { path }, EscalationError::Rejected { .. }) => SessionError::refused(format!(
-                "the user rejected writing below {}; it stays denied, so stop and explain instead of working around it",
-                quote(path)
-            )),
-            (_, error) => error.into(),
-        };
-        settle(outcome, requested, call.subject).map_err(refused)?;
-        let state = session.state()?;
-        if let Some(given) = state.waiting_for(digest, crate::log::now()) {
-            let id = given.id.clone();
-            return session.use_grant(&id, digest, call.argv).map(Some);
+        let question = Asked { asker: Asker::this(), ..wanted.question(call, digest, patience) };
+        let asked = session.ask(question)?;
+        let (decision, by) = approvals.decide(policy, session, call, &asked, cancel)?;
+        match decision {
+            Decision::AllowedOnce => {
+                let lost = || SessionError::GrantUnusable {
+                    id: asked.id.clone(),
+                    detail: "what was granted was used or revoked before this call".to_owned(),
+                };
+                let id = session.state()?.grant_of(&asked.id).map(|given| given.id.clone()).ok_or_else(lost)?;
+                session.use_grant(&id, digest, call.argv).map(Some)
+            }
+            // What is in force now is wider, and the call needs no permission of its own.
+            Decision::AllowedForSession => Ok(None),
+            Decision::Rejected | Decision::Cancelled | Decision::Unavailable => {
+                Err(wanted.refusal(decision, by, call.subject))
+            }
         }
-        // It was granted for the session: what is in force now is wider, and the call needs no permission of its own.
-        Ok(None)
     }
 
     /// Writes a question down without waiting: another process answers it, and the same request later finds the grant.
@@ -182,7 +192,7 @@ impl Approvals {
         call: &Call<'_>,
         asked: &Asked,
         cancel: &Cancel,
-    ) -> Result<ApprovalOutcome, SessionError> {
+    ) -> Result<(Decision, By), SessionError> {
         let (verdict, by) = match policy {
             // U565: before any approver, whatever their order.
             ApprovalPolicy::Never => (Verdict::Rejected, By::Policy),
@@ -203,15 +213,23 @@ impl Approvals {
             Verdict::Allowed(offer) if offer >= asked.offers.len() => Verdict::Unavailable,
             verdict => verdict,
         };
+        let decision = match verdict {
+            Verdict::Allowed(offer) => {
+                asked.offers.get(offer).map_or(Decision::Unavailable, |it| Decision::allowed(it.life))
+            }
+            Verdict::Rejected => Decision::Rejected,
+            Verdict::Cancelled => Decision::Cancelled,
+            Verdict::Unavailable => Decision::Unavailable,
+        };
         match session.answer(&asked.id, verdict, by) {
-            Ok(()) => Ok(verdict.outcome()),
+            Ok(()) => Ok((decision, by)),
             // Somebody else was faster, or the yes came too late.
             Err(SessionError::Refused { .. }) if session.state()?.open_ask(&asked.id).is_none() => {
                 answered(session, asked)
             }
             Err(SessionError::Refused { .. }) => {
                 session.answer(&asked.id, Verdict::Unavailable, By::Nobody)?;
-                Ok(ApprovalOutcome::Unavailable)
+                Ok((Decision::Unavailable, By::Nobody))
             }
             Err(error) => Err(error),
         }
@@ -287,8 +305,9 @@ fn is_open(session: &Session, asked: &Asked) -> bool {
 }
 
 /// The answer that another process has written.
-fn answered(session: &Session, asked: &Asked) -> Result<ApprovalOutcome, SessionError> {
-    session.log().answer_of(&asked.id)
+fn answered(session: &Session, asked: &Asked) -> Result<(Decision, By), SessionError> {
+    let answered = session.log().answer_of(&asked.id)?;
+    Ok((answered.outcome, answered.by))
 }
 
 /// A request whose arguments fit together and that asks for more than is in force.
@@ -299,7 +318,8 @@ struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     fn of(call: &Call<'_>, wish: &Wish<'a>) -> Result<Option<Self>, SessionError> {
-        let effective = call.policy.mode;
+        // A call that was made narrower is asked about as it is.
+        let effective = call.mode.min(call.policy.mode);
         if let Some(path) = wish.write {
             if wish.sandbox_permissions.is_some() {
                 return Err(SessionError::refused("ask for a mode or for a directory, not for both at once"));
@@ -334,6 +354,29 @@ impl<'a> Wanted<'a> {
         }
     }
 
+    /// The text of an answer that is no yes: what was wanted, and whose answer it is.
+    fn refusal(&self, decision: Decision, by: By, subject: Subject) -> SessionError {
+        let (requested, stop) =
+            (self.scope.mode(), "it stays denied, so stop and explain instead of working around it");
+        let what = match &self.scope {
+            Scope::Mode { mode } => format!("escalating this {subject} to \"{mode}\""),
+            Scope::Write { path } => format!("writing below {}", quote(path)),
+        };
+        let detail = match (&self.scope, decision, by) {
+            // U285: who said no is said, and nobody else is blamed.
+            (_, Decision::Rejected, By::Rule) => format!("no rule allows {what}, and nobody was asked; {stop}"),
+            (_, Decision::Rejected, By::Policy) => format!("approval policy \"never\" refuses {what}; {stop}"),
+            (Scope::Mode { .. }, ..) => match settle(decision.outcome(), requested, subject) {
+                Err(error) => return error.into(),
+                Ok(_) => format!("{what} was not allowed"),
+            },
+            (_, Decision::Rejected, _) => format!("the user rejected {what}; {stop}"),
+            (_, Decision::Cancelled, _) => format!("approval for {what} was cancelled"),
+            _ => format!("{what} requires approval, but no approval channel is available"),
+        };
+        SessionError::Declined { detail }
+    }
+
     /// Everything that whoever answers has seen, and the policy that it is wider than.
     fn digest(&self, call: &Call<'_>, session: &SessionId) -> Digest {
         let scope = match &self.scope {
@@ -361,11 +404,12 @@ impl<'a> Wanted<'a> {
             subject: call.subject,
             argv: call.argv.iter().map(readable).collect(),
             cwd: readable(call.cwd),
-            mode: call.policy.mode,
-            denied: call.denied.iter().map(readable).collect(),
+            mode: call.mode.min(call.policy.mode),
+            denied: call.denied.iter().take(MOST_DENIED).map(readable).collect(),
             offers: self.offers(call),
             digest,
             until: crate::log::now().saturating_add(patience),
+            asker: None,
         }
     }
 
@@ -376,7 +420,7 @@ impl<'a> Wanted<'a> {
             Scope::Write { path } => paths.push(path.clone()),
             Scope::Mode { .. } => {
                 for path in call.denied.iter().filter_map(|path| nearest_directory(path)) {
-                    if !paths.contains(&path) {
+                    if !paths.contains(&path) && paths.len() < MOST_OFFERED {
                         paths.push(path);
                     }
                 }
@@ -397,5 +441,5 @@ impl<'a> Wanted<'a> {
 /// The directory that has to be opened so that a path can be written; none for what must never be.
 fn nearest_directory(path: &Path) -> Option<PathBuf> {
     let real = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok().filter(|real| real.is_dir()))?;
-    (real.parent().is_some() && problem_of(&real).is_none()).then_some(real)
+    (!is_system_directory(&real) && problem_of(&real).is_none()).then_some(real)
 }

@@ -14,6 +14,12 @@ pub enum SessionError {
     /// A wider mode or a path was not granted; nothing has run.
     #[error(transparent)]
     Escalation(#[from] EscalationError),
+    /// `ESCALATION_REFUSED`: the same, where the answer was not a person's or the question not about a mode.
+    #[error("{detail}")]
+    Declined {
+        /// What was refused, and by whom.
+        detail: String,
+    },
     /// `CONFIG_INVALID`: a configuration cannot be read as one.
     #[error("{at}: {detail}")]
     ConfigInvalid {
@@ -52,6 +58,12 @@ pub enum SessionError {
         /// Its name.
         id: String,
     },
+    /// `SESSION_CHANGED`: what a call's policy rests on was taken back before the call began.
+    #[error("session {id} was changed while the call was prepared, so nothing ran")]
+    Changed {
+        /// Its name.
+        id: String,
+    },
     /// `SESSION_LOG_DAMAGED`: the log is not what was written; nothing of it is believed.
     #[error("the log {} is damaged at byte {offset}: {detail}", quote(path))]
     Damaged {
@@ -83,9 +95,9 @@ pub enum SessionError {
         detail: String,
     },
     /// `SESSION_BUSY`: another process holds the log.
-    #[error("the log {} is held by another process", quote(path))]
+    #[error("another process has held {} for {} s", quote(path), crate::log::PATIENCE.as_secs())]
     Busy {
-        /// The file.
+        /// The lock beside the log.
         path: PathBuf,
     },
     /// `SESSION_EVENT_REFUSED`: an event contradicts the log.
@@ -117,12 +129,13 @@ impl SessionError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Sandbox(error) => error.code().as_str(),
-            Self::Escalation(_) => "ESCALATION_REFUSED",
+            Self::Escalation(_) | Self::Declined { .. } => "ESCALATION_REFUSED",
             Self::ConfigInvalid { .. } => "CONFIG_INVALID",
             Self::ConfigWidens { .. } => "CONFIG_WIDENS",
             Self::StateUnavailable { .. } => "SESSION_STATE_UNAVAILABLE",
             Self::Unknown { .. } => "SESSION_UNKNOWN",
             Self::Ended { .. } => "SESSION_ENDED",
+            Self::Changed { .. } => "SESSION_CHANGED",
             Self::Damaged { .. } => "SESSION_LOG_DAMAGED",
             Self::Newer { .. } => "SESSION_LOG_NEWER",
             Self::Unwritable { .. } => "SESSION_LOG_UNWRITABLE",

@@ -94,7 +94,12 @@ impl<'a> SessionFiles<'a> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let resolved = self.resolve(None).map_err(|error| ToolError::refused(&error))?;
         let fence = self.fence(&resolved, None).map_err(|error| ToolError::refused(&error))?;
-        self.seeing(&fence, |tools| tools.read(arguments))
+        let path = self.session.cwd().join(&arguments.file_path).into_os_string().into_string();
+        let mut arguments = arguments.clone();
+        if let Some(path) = path.ok().filter(|_| !arguments.file_path.trim().is_empty()) {
+            arguments.file_path = path;
+        }
+        self.seeing(&fence, |tools| tools.read(&arguments))
     }
 
     /// Writes a file whole.
@@ -153,7 +158,8 @@ impl<'a> SessionFiles<'a> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut resolved = self.resolve(None).map_err(refuse)?;
         let mut fence = self.fence(&resolved, None).map_err(refuse)?;
-        let path = fence.base().join(file_path);
+        // From the session's directory, whatever is open in it.
+        let path = self.session.cwd().join(file_path);
         let Some(spelled) = path.to_str().filter(|_| !file_path.trim().is_empty()).map(str::to_owned) else {
             let code = Some(Code::NotFound);
             let text = "file_path must be a non-empty string".to_owned();
@@ -174,6 +180,7 @@ impl<'a> SessionFiles<'a> {
                 subject: Subject::Operation,
                 tool_name: tool,
                 call_id: None,
+                mode: resolved.mode,
                 policy: &resolved.policy,
                 restrictions: &resolved.restrictions,
                 denied: &denied,
@@ -224,11 +231,14 @@ impl<'a> SessionFiles<'a> {
         if let Some(confined) = resolved.policy.confined() {
             // What is closed for reading is held here, also where the mechanism could not.
             let protect = Restrictions { protect: restrictions.protect.clone(), ..Restrictions::default() };
-            let call = CallOptions { restrictions: protect, ..self.call.clone() };
+            let call = CallOptions { restrictions: protect, held: resolved.held.clone(), ..self.call.clone() };
             let rules = self.provider.file_rules(&confined, &call)?;
             (options.temp, options.protected) = (TempPlace::of(&rules.temp), rules.protected);
         }
-        Ok(Fence::open(&resolved.policy, FenceOptions { restrictions, ..options })?)
+        let fence = Fence::open(&resolved.policy, FenceOptions { restrictions, ..options })?;
+        // RACE: the fence has opened its roots by their names; each must be the directory that was decided about.
+        resolved.verify()?;
+        Ok(fence)
     }
 
     /// Does something with what the session has seen, and keeps what it has seen then.

@@ -14,6 +14,7 @@
 //! | [`grant`] | permissions, and for how long they hold |
 //! | [`approval`] | from a request for more to a grant, or to a refusal with its text |
 //! | [`files`] | read, write and edit under the session's policy, and what it has seen of which file |
+//! | [`asker`] | which process waits for an answer |
 //! | [`approver`] | who answers: callbacks, rules, another process |
 //! | [`terminal`] | the question to a person |
 //! | [`preset`] | modes and approval policies under one name |
@@ -25,6 +26,7 @@
 
 pub mod approval;
 pub mod approver;
+pub mod asker;
 pub mod config;
 pub mod digest;
 pub mod error;
@@ -40,6 +42,7 @@ pub mod text;
 
 pub use approval::{Approvals, Call, Wish};
 pub use approver::{Approver, Question};
+pub use asker::Asker;
 pub use config::{Deployment, Layer, Origin, Places};
 pub use digest::Digest;
 pub use error::SessionError;

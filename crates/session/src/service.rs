@@ -1,18 +1,21 @@
 //! The policy of one call. An approved mode outranks the session's last `sandbox/mode`, which outranks the
 //! configuration's. A session's working directory is its workspace; calls without a session have the configured one.
 //!
-//! Everything is looked at once, when a call is resolved: a call that runs keeps what it began with.
+//! Everything is looked at once, when a call is resolved: a call that runs keeps what it began with. What it rests on is
+//! looked at once more under the log's lock when the call begins ([`Session::begin_call`]), so that nothing that was taken
+//! back meanwhile counts; and directories are held from the look on ([`HeldDirectory`]).
 
 use crate::config::Deployment;
 use crate::digest::{self, Digest};
 use crate::error::SessionError;
-use crate::grant::{Approved, Scope, problem_of};
+use crate::grant::{Approved, GrantId, Scope, problem_of};
 use crate::log::state::State;
 use crate::preset;
 use crate::session::Session;
 use pinfold_policy::{
     ExecutionPolicy, Network, Restrictions, RootProblem, RootRole, SandboxError, SandboxMode, SessionId, Variables,
 };
+use pinfold_providers::HeldDirectory;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,13 +55,62 @@ pub struct Resolved {
     pub policy: ExecutionPolicy,
     /// What is closed beyond the mode.
     pub restrictions: Restrictions,
+    /// The mode in force: the approved one, or the session's. The policy's own is `workspace-write` also where nothing but
+    /// granted directories is open.
+    pub mode: SandboxMode,
+    /// The directories that were decided about, as they were when they were looked at; they belong into
+    /// [`pinfold_providers::CallOptions::held`] of the call.
+    pub held: Vec<Arc<HeldDirectory>>,
     pub(crate) approved: Option<Approved>,
+    pub(crate) basis: Basis,
+}
+
+/// What of a session's log a policy rests on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Basis {
+    mode: Option<SandboxMode>,
+    preset: Option<String>,
+    grants: Vec<GrantId>,
+}
+
+impl Basis {
+    fn of(state: &State, now: u64) -> Self {
+        Self {
+            mode: state.mode(),
+            preset: state.preset().map(str::to_owned),
+            grants: state.granted(now).map(|given| given.id.clone()).collect(),
+        }
+    }
+
+    /// Says whether all of it still holds: a directory that was granted since changes nothing, one that was taken back does.
+    pub(crate) fn holds_in(&self, state: &State, now: u64) -> bool {
+        let new = Self::of(state, now);
+        new.mode == self.mode && new.preset == self.preset && self.grants.iter().all(|id| new.grants.contains(id))
+    }
+
+    /// The grants that opened a directory.
+    pub(crate) fn grants(&self) -> &[GrantId] {
+        &self.grants
+    }
 }
 
 impl Resolved {
     /// Returns the digest of the policy with what is closed beside it.
     pub fn digest(&self) -> Digest {
         digest::of_policy(&self.policy, &self.restrictions)
+    }
+
+    /// Looks whether the directories that were decided about are still what they were, for whoever has opened them by name.
+    ///
+    /// # Errors
+    ///
+    /// `SANDBOX_INVALID_ROOT`.
+    pub fn verify(&self) -> Result<(), SandboxError> {
+        let changed = self.held.iter().find_map(|held| held.verify().err().map(|problem| (held, problem)));
+        let Some((held, problem)) = changed else { return Ok(()) };
+        let path = held.path().to_owned();
+        let role = if path == self.policy.workspace_root { RootRole::Workspace } else { RootRole::Additional };
+        Err(SandboxError::InvalidRoot { role, path, problem })
     }
 
     /// Returns the permission that this call uses up, if it needs one.
@@ -169,13 +221,23 @@ impl PolicyService {
             policy.additional_writable_roots.extend(row.writable.iter().cloned());
         }
         policy.validate()?;
+        let mut held = Vec::new();
         if session.is_some() {
-            stands(RootRole::Workspace, root)?;
+            held.push(look(RootRole::Workspace, root)?);
         }
         let directories = self.directories(session, state, now);
         let wanted = approved.as_ref().map(|approved| &approved.scope);
-        open(&mut policy, &directories, wanted)?;
+        let mode = match wanted {
+            Some(Scope::Mode { mode }) => *mode,
+            _ => mode,
+        };
+        open(&mut policy, &directories, wanted, &mut held)?;
         policy.validate()?;
+        if let Some(session) = session {
+            let place = session.place();
+            crate::Store::refuse_open(&policy, &[&place])?;
+        }
+        let basis = state.map(|state| Basis::of(state, now)).unwrap_or_default();
         let mut restrictions = self.deployment.restrictions(self.home.as_deref())?;
         if let Some(row) = row {
             restrictions.network = restrictions.network.max(row.network.unwrap_or(Network::Open));
@@ -183,7 +245,7 @@ impl PolicyService {
             crate::config::protect(&mut restrictions, row.protect.iter().map(String::as_str));
             restrictions.variables = restrictions.variables.max(row.variables.unwrap_or(Variables::Inherit));
         }
-        Ok(Resolved { policy, restrictions, approved })
+        Ok(Resolved { policy, restrictions, mode, held, approved, basis })
     }
 
     /// Directories that are granted to a session: registered in this process, then granted in its log.
@@ -206,7 +268,12 @@ impl PolicyService {
 ///
 /// Registered and granted directories count in `workspace-write`. Under `read-only` a directory that was granted through
 /// the log is opened alone: the workspace stays closed.
-fn open(policy: &mut ExecutionPolicy, directories: &[PathBuf], approved: Option<&Scope>) -> Result<(), SandboxError> {
+fn open(
+    policy: &mut ExecutionPolicy,
+    directories: &[PathBuf],
+    approved: Option<&Scope>,
+    held: &mut Vec<Arc<HeldDirectory>>,
+) -> Result<(), SandboxError> {
     let once = match approved {
         Some(Scope::Mode { mode }) => {
             policy.mode = *mode;
@@ -220,7 +287,9 @@ fn open(policy: &mut ExecutionPolicy, directories: &[PathBuf], approved: Option<
         return Err(SandboxError::InvalidRoot { role: RootRole::Additional, path: path.clone(), problem });
     }
     if policy.mode != SandboxMode::DangerFullAccess {
-        once.into_iter().chain(directories).try_for_each(|path| stands(RootRole::Additional, path))?;
+        for path in once.into_iter().chain(directories) {
+            held.push(look(RootRole::Additional, path)?);
+        }
     }
     let mut granted = once.into_iter().chain(directories).cloned();
     match policy.mode {
@@ -244,17 +313,12 @@ fn open(policy: &mut ExecutionPolicy, directories: &[PathBuf], approved: Option<
     Ok(())
 }
 
-/// Refuses a directory that is not at its own path any more.
+/// Looks which directory a path is. Where nothing is, whoever enforces the policy refuses it: a policy of which nothing is
+/// enforced can be told all the same.
 ///
 /// SECURITY: somebody allowed the directory that the path named, and a command that may write above it can put a link in its
-/// place. What this does not see is a link that is put there between this look and the start.
-fn stands(role: RootRole, path: &Path) -> Result<(), SandboxError> {
-    let problem = match path.canonicalize() {
-        Ok(real) if real == path.components().collect::<PathBuf>() => return Ok(()),
-        Ok(_) => RootProblem::Symlink,
-        // Whoever enforces the policy refuses it, and a policy of which nothing is enforced can be told all the same.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => RootProblem::Unreadable(error.to_string()),
-    };
-    Err(SandboxError::InvalidRoot { role, path: path.to_owned(), problem })
+/// place, also between this look and the start.
+fn look(role: RootRole, path: &Path) -> Result<Arc<HeldDirectory>, SandboxError> {
+    let refuse = |problem| SandboxError::InvalidRoot { role, path: path.to_owned(), problem };
+    HeldDirectory::look(path).map(Arc::new).map_err(refuse)
 }

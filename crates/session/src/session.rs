@@ -6,7 +6,8 @@ use crate::error::SessionError;
 use crate::grant::{Approved, GrantId, Life, Scope};
 use crate::log::Log;
 use crate::log::event::{
-    ApprovalSet, Asked, Began, By, Event, Finished, Given, GrantNamed, ModeSet, Nothing, PresetSet, Told,
+    Answered, ApprovalSet, Asked, Began, By, Decision, Event, Finished, Given, GrantNamed, ModeSet, Nothing, PresetSet,
+    Told,
 };
 use crate::log::state::State;
 use crate::service::Resolved;
@@ -53,6 +54,11 @@ impl Session {
     /// Returns the project's configuration file as the session began, if there was one.
     pub fn project_at_start(&self) -> Option<&str> {
         self.project.as_deref()
+    }
+
+    /// Returns the directory of the log.
+    pub(crate) fn place(&self) -> PathBuf {
+        self.log().directory().to_owned()
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
@@ -126,8 +132,16 @@ impl Session {
         self.log().transact(|state, _| {
             let id = GrantId(format!("g{}", state.events()));
             let scope = Scope::Write { path: path.to_owned() };
-            let given =
-                Given { id: id.clone(), scope, life: Life::Session, digest: None, until, ask: None, by: By::User };
+            let given = Given {
+                id: id.clone(),
+                scope,
+                life: Life::Session,
+                digest: None,
+                until,
+                ask: None,
+                asker: None,
+                by: By::User,
+            };
             Ok((vec![Event::Given(given)], id))
         })
     }
@@ -178,17 +192,29 @@ impl Session {
 
     /// Answers a question; a yes gives the grant in the same step. Of two answers the first counts.
     ///
+    /// A yes to somebody who has ended meanwhile is none: the question is closed as cancelled, and nothing is granted.
+    ///
     /// # Errors
     ///
-    /// `SESSION_EVENT_REFUSED` for a question that does not exist, is answered, or whose time has passed.
+    /// `SESSION_EVENT_REFUSED` for a question that does not exist, is answered, whose time has passed, or whose asker has
+    /// ended.
     pub fn answer(&self, ask: &str, answer: Verdict, by: By) -> Result<(), SessionError> {
         self.log().transact(|state, at| {
             let asked = state.open_ask(ask);
             let asked = asked.ok_or_else(|| SessionError::refused(format!("{ask} is no open question")))?;
-            let decided = |outcome| Event::Answered(crate::log::event::Answered { id: ask.to_owned(), outcome, by });
-            let Verdict::Allowed(offer) = answer else { return Ok((vec![decided(answer.outcome())], ())) };
+            let decided = |outcome, by| Event::Answered(Answered { id: ask.to_owned(), outcome, by });
+            let offer = match answer {
+                Verdict::Allowed(offer) => offer,
+                Verdict::Rejected => return Ok((vec![decided(Decision::Rejected, by)], Ok(()))),
+                Verdict::Cancelled => return Ok((vec![decided(Decision::Cancelled, by)], Ok(()))),
+                Verdict::Unavailable => return Ok((vec![decided(Decision::Unavailable, by)], Ok(()))),
+            };
             if at >= asked.until {
                 return Err(SessionError::refused(format!("the time for an answer to {ask} has passed")));
+            }
+            if asked.is_orphaned() {
+                let gone = SessionError::refused(format!("whoever asked {ask} has ended; nothing is granted"));
+                return Ok((vec![decided(Decision::Cancelled, By::Nobody)], Err(gone)));
             }
             let offer =
                 asked.offers.get(offer).ok_or_else(|| SessionError::refused(format!("{ask} has no such offer")))?;
@@ -200,17 +226,19 @@ impl Session {
                 digest: once.then_some(asked.digest),
                 until: once.then_some(at + YES_LASTS),
                 ask: Some(ask.to_owned()),
+                asker: asked.asker.filter(|_| once),
                 by,
             };
-            Ok((vec![decided(ApprovalOutcome::AllowedOnce), Event::Given(given)], ()))
-        })
+            Ok((vec![decided(Decision::allowed(offer.life), by), Event::Given(given)], Ok(())))
+        })?
     }
 
     /// Records that a command is about to be started.
     ///
     /// # Errors
     ///
-    /// `SESSION_ENDED`; `GRANT_UNUSABLE` if the policy was approved for another argv; those of [`Log::transact`]. The
+    /// `SESSION_ENDED`; `SESSION_CHANGED` if what the policy rests on was taken back since it was resolved: the mode, the
+    /// preset, or a grant; `GRANT_UNUSABLE` if the policy was approved for another argv; those of [`Log::transact`]. The
     /// command must not be started then.
     pub fn begin_call(&self, argv: &[OsString], resolved: &Resolved) -> Result<String, SessionError> {
         let words = crate::digest::of_argv(argv);
@@ -218,16 +246,24 @@ impl Session {
             let detail = "it was used for another command".to_owned();
             return Err(SessionError::GrantUnusable { id: approved.grant.to_string(), detail });
         }
-        self.log().transact(|state, _| {
+        self.log().transact(|state, at| {
             if state.has_ended() {
                 return Err(SessionError::Ended { id: self.id.to_string() });
+            }
+            // RACE: another process may have revoked a grant between the look and now; from now on it comes too late.
+            if !resolved.basis.holds_in(state, at) {
+                return Err(SessionError::Changed { id: self.id.to_string() });
             }
             let id = format!("c{}", state.events());
             let began = Began {
                 id: id.clone(),
                 argv: words,
                 policy: resolved.digest(),
-                mode: resolved.policy.mode,
+                mode: resolved.mode,
+                grants: match resolved.policy.mode {
+                    SandboxMode::WorkspaceWrite => resolved.basis.grants().to_vec(),
+                    SandboxMode::ReadOnly | SandboxMode::DangerFullAccess => Vec::new(),
+                },
                 grant: resolved.approved.as_ref().map(|approved| approved.grant.clone()),
             };
             Ok((vec![Event::Began(began)], id))

@@ -1,7 +1,7 @@
 //! Where sessions live: a private directory of the user's, out of reach of every confined command.
 //!
 //! ```text
-//! <state>/sessions/<id>/log.jsonl, head      directories 0700, files 0600
+//! <state>/sessions/<id>/log.jsonl, head, lock      directories 0700, files 0600, the lock 0200
 //! ```
 
 use crate::error::SessionError;
@@ -67,6 +67,7 @@ impl Store {
             std::fs::create_dir_all(parent).map_err(|error| refuse(parent, error.to_string()))?;
         }
         make_private(path).map_err(|error| refuse(path, error.to_string()))?;
+        no_foreign_links(path).map_err(|detail| refuse(path, detail))?;
         let root = path.canonicalize().map_err(|error| refuse(path, error.to_string()))?;
         verify(path)?;
         for above in root.ancestors().skip(1) {
@@ -226,6 +227,33 @@ impl Store {
             }
         }
     }
+}
+
+/// Returns everything whose change would change what an absolute path leads to: the physical path, as far as it exists,
+/// and the links on the way.
+pub fn decisive(path: &Path) -> Vec<PathBuf> {
+    let mut all = pinfold_providers::links_on(path);
+    all.push(physical(path));
+    all
+}
+
+/// Refuses a path that leads through a link which somebody else can replace.
+///
+/// # Errors
+///
+/// The end of a sentence that says so.
+pub(crate) fn no_foreign_links(path: &Path) -> Result<(), String> {
+    let user = rustix::process::geteuid().as_raw();
+    for link in pinfold_providers::links_on(path) {
+        let examine = |path: &Path| path.symlink_metadata().map_err(|error| format!("{}: {error}", quote(path)));
+        let (own, above) = (examine(&link)?, examine(link.parent().unwrap_or(&link))?);
+        // In a sticky directory only who owns a link can replace it, and whoever put it there chose where it leads.
+        let mine = own.uid() == user || own.uid() == 0;
+        if above.mode() & 0o002 != 0 && !(mine && above.mode() & 0o1000 != 0) {
+            return Err(format!("leads through the link {}, which others can replace", quote(&link)));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the physical spelling of a path as far as it exists, and the rest behind it.

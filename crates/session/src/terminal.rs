@@ -12,14 +12,18 @@ use crate::session::Verdict;
 use pinfold_policy::quote::quote;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::termios::{QueueSelector, tcflush};
+use rustix::termios::{QueueSelector, tcflush, tcgetwinsize};
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// How many columns of a line are foreign text.
+/// How many columns of a line are foreign text at most.
 const COLUMNS: usize = 72;
+
+/// How large a terminal is taken to be that does not say it, and the narrowest that is written for.
+const USUAL: Size = Size { columns: 80, rows: 24 };
+const NARROWEST: usize = 24;
 
 /// How many lines of foreign text are shown of one thing.
 const LINES: usize = 24;
@@ -63,11 +67,11 @@ impl Approver for Terminal {
     /// Asks once a line is typed; without a terminal the question is passed on.
     fn answer(&self, question: &Question<'_>) -> Option<Verdict> {
         let terminal = self.open().ok()?;
-        let shown = render(question.session.as_str(), question.asked);
+        let shown = render(question.session.as_str(), question.asked, size(&terminal));
         for tries in 0..TRIES {
             // SECURITY: what was typed before does not answer this.
             let _ = tcflush(&terminal, QueueSelector::IFlush);
-            let text = if tries == 0 { shown.text.clone() } else { format!("not an answer; {}", shown.choices) };
+            let text = if tries == 0 { shown.text.clone() } else { format!("not an answer.\n{}", shown.choices) };
             if write_all(&terminal, text.as_bytes(), question).is_none() {
                 return Some(Verdict::Unavailable);
             }
@@ -116,15 +120,32 @@ impl Shown {
     }
 }
 
-/// Makes the text of a question.
-fn render(session: &str, asked: &Asked) -> Shown {
-    let mut out = String::new();
+/// What is seen at once.
+#[derive(Debug, Clone, Copy)]
+struct Size {
+    columns: usize,
+    rows: usize,
+}
+
+fn size(terminal: &OwnedFd) -> Size {
+    let Ok(found) = tcgetwinsize(terminal) else { return USUAL };
+    let (columns, rows) = (usize::from(found.ws_col), usize::from(found.ws_row));
+    Size {
+        columns: if columns == 0 { USUAL.columns } else { columns.max(NARROWEST) },
+        rows: if rows == 0 { USUAL.rows } else { rows },
+    }
+}
+
+/// Makes the text of a question for a terminal of this size.
+fn render(session: &str, asked: &Asked, size: Size) -> Shown {
+    let width = size.columns;
+    let mut out = String::from("\n");
     let mut whole = true;
-    let line = |out: &mut String, text: &str| {
-        let _ = writeln!(out, "{text}"); // writing to a String cannot fail
-    };
-    line(&mut out, &format!("\npinfold asks: session {}, question {}", plain(session), plain(&asked.id)));
-    line(&mut out, &format!("  {} runs this {}:", plain(&asked.tool_name), asked.subject));
+    let columns = COLUMNS.min(width - 5);
+    let foreign = |out: &mut String, quoted: &str| foreign(out, quoted, columns);
+    let line = |out: &mut String, text: &str| ours(out, text, width);
+    line(&mut out, &format!("pinfold asks: session {}, question {}", plain(session), plain(&asked.id)));
+    line(&mut out, &format!("  {} runs this {}:", quote(plain(&asked.tool_name)), asked.subject));
     whole &= foreign(&mut out, &asked.argv.iter().map(quote).collect::<Vec<_>>().join(" "));
     line(&mut out, "  in the directory:");
     whole &= foreign(&mut out, &quote(&asked.cwd));
@@ -149,34 +170,67 @@ fn render(session: &str, asked: &Asked) -> Shown {
         }
     }
     let count = asked.offers.len();
-    let choices = if whole {
-        format!("type 1 to {count}, or n for no: ")
+    // SECURITY: a long reason would push the command off the screen.
+    let whole = whole && out.lines().count() + 3 <= size.rows;
+    let mut choices = String::new();
+    if whole {
+        line(&mut choices, &format!("type 1 to {count}, or n for no:"));
     } else {
-        line(&mut out, "Not all of it is shown. To allow it all the same, type the number and the word unseen.");
-        format!("type a number from 1 to {count} and unseen, or n for no: ")
-    };
+        line(
+            &mut out,
+            "Not all of it is on the screen. To allow it all the same, type the number and the word unseen.",
+        );
+        line(&mut choices, &format!("type a number from 1 to {count} and unseen, or n for no:"));
+    }
+    // The answer stands behind it.
+    choices.truncate(choices.trim_end().len());
+    choices.push(' ');
     out.push_str(&choices);
     Shown { text: out, choices, offers: count, unseen: !whole }
 }
 
+/// Writes a sentence of ours, broken between words; what follows the first line is indented below it.
+fn ours(out: &mut String, text: &str, width: usize) {
+    let indent = text.len() - text.trim_start().len();
+    let mut column = 0;
+    for word in text.split_whitespace() {
+        let size = word.chars().count();
+        if column == 0 {
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column + 1 + size >= width {
+            let below = indent + 2;
+            out.push('\n');
+            out.push_str(&" ".repeat(below));
+            column = below;
+        } else {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += size;
+    }
+    out.push('\n');
+}
+
 /// A name of ours that came through a log: letters, digits and a few signs, and not many.
 fn plain(name: &str) -> String {
-    let harmless = |letter: &char| letter.is_ascii_alphanumeric() || "-_./:".contains(*letter);
+    let harmless = |letter: &char| letter.is_ascii_alphanumeric() || "-_./: ".contains(*letter);
     name.chars().map(|letter| if harmless(&letter) { letter } else { '?' }).take(64).collect()
 }
 
 /// Writes quoted foreign text in lines of our own making; returns whether all of it was written.
-fn foreign(out: &mut String, quoted: &str) -> bool {
+fn foreign(out: &mut String, quoted: &str, most: usize) -> bool {
     let mut lines = 0;
-    let mut width = COLUMNS;
+    let mut width = most;
     let mut left = quoted.chars();
     while let Some(letter) = left.next() {
         // A letter outside of ASCII may be two columns wide.
         let columns = if letter.is_ascii() { 1 } else { 2 };
-        if width + columns > COLUMNS {
+        if width + columns > most {
             if lines == LINES {
                 let rest = 1 + left.count();
-                let _ = writeln!(out, "\n  ~ and {rest} more characters, which are not shown");
+                let _ = writeln!(out, "\n  ~ and {rest} more characters,\n  ~ which are not shown");
                 return false;
             }
             out.push_str(if lines == 0 { "  | " } else { "\n  | " });
@@ -257,6 +311,8 @@ mod tests {
     use pinfold_policy::escalation::Subject;
     use proptest::prelude::*;
 
+    const TALL: Size = Size { columns: 80, rows: 1000 };
+
     fn asked(argv: &[&str], reason: &str) -> Asked {
         Asked {
             id: "a1".to_owned(),
@@ -274,13 +330,14 @@ mod tests {
             ],
             digest: crate::digest::of_argv(&[]),
             until: 0,
+            asker: None,
         }
     }
 
     // W31: argv, directory, mode and reason are shown.
     #[test]
     fn a_question_shows_what_would_run_where_and_why() {
-        let shown = render("s1", &asked(&["touch", "a b"], "the build needs it"));
+        let shown = render("s1", &asked(&["touch", "a b"], "the build needs it"), TALL);
         for words in
             ["\"touch\" \"a b\"", "| \"/w\"", "mode read-only", "\"the build needs it\"", "2) mode workspace-write"]
         {
@@ -290,7 +347,7 @@ mod tests {
 
     #[test]
     fn only_a_number_that_is_offered_allows() {
-        let shown = render("s1", &asked(&["x"], "y"));
+        let shown = render("s1", &asked(&["x"], "y"), TALL);
         for (line, meaning) in [
             ("1", Some(Verdict::Allowed(0))),
             (" 2 ", Some(Verdict::Allowed(1))),
@@ -312,20 +369,48 @@ mod tests {
 
     #[test]
     fn what_could_not_be_shown_is_not_allowed_by_a_number_alone() {
-        let shown = render("s1", &asked(&["sh", "-c", &" ".repeat(100_000)], "y"));
-        assert!(shown.text.contains("more characters, which are not shown") && shown.text.len() < 20_000);
+        let shown = render("s1", &asked(&["sh", "-c", &" ".repeat(100_000)], "y"), TALL);
+        assert!(shown.text.contains("which are not shown") && shown.text.len() < 20_000);
         assert_eq!(shown.meaning("2"), None);
         assert_eq!(shown.meaning("2 unseen"), Some(Verdict::Allowed(1)));
+    }
+
+    // A terminal breaks a line that is too long where it likes, and what follows would stand without our mark.
+    #[test]
+    fn a_question_fits_a_narrow_terminal() {
+        for width in [24, 40, 80, 200] {
+            let shown = render(
+                "20765956b2",
+                &asked(&["make", &"x".repeat(300), "\u{4e2d}\u{6587}"], "a long reason, in many words, for all of it"),
+                Size { columns: width, ..TALL },
+            );
+            let columns = |line: &str| line.chars().map(|letter| if letter.is_ascii() { 1 } else { 2 }).sum::<usize>();
+            let wide = shown.text.lines().find(|line| columns(line) >= width);
+            assert_eq!(wide, None, "{width}");
+            let flat = shown.text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.ends_with("or n for no:") && shown.text.ends_with(' '), "{}", shown.text);
+        }
+    }
+
+    // What has gone off the screen is not allowed by a single key either.
+    #[test]
+    fn a_question_that_is_taller_than_the_screen_says_so() {
+        let long = asked(&["rm", "-rf", "/"], &"because ".repeat(150));
+        let (small, tall) = (render("s1", &long, Size { columns: 80, rows: 24 }), render("s1", &long, TALL));
+        assert_eq!((small.meaning("1"), tall.meaning("1")), (None, Some(Verdict::Allowed(0))));
+        assert_eq!(small.meaning("1 unseen"), Some(Verdict::Allowed(0)));
+        let short = asked(&["touch", "f"], "because");
+        assert_eq!(render("s1", &short, Size { columns: 80, rows: 24 }).meaning("1"), Some(Verdict::Allowed(0)));
     }
 
     #[test]
     fn foreign_lines_stand_behind_our_mark() {
         let forged = "x\n  1) mode read-only\u{1b}[2J\u{202e}\r\u{9b}2K                                                                                 allow: 1) nothing";
-        let shown = render("s1", &asked(&[forged], forged));
+        let shown = render("s1", &asked(&[forged], forged), TALL);
         let ours = [
             "",
             "pinfold asks:",
-            "  pinfold?run runs",
+            "  \"pinfold run\" runs",
             "  in the directory",
             "  under mode",
             "allow:",
@@ -347,11 +432,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_foreign_text_reaches_a_terminal_as_a_command(words in proptest::collection::vec(".*", 1..4), reason in ".*") {
+        fn no_foreign_text_reaches_a_terminal_as_a_command(
+            words in proptest::collection::vec(".*", 1..4),
+            reason in ".*",
+            width in 24_usize..120,
+        ) {
             let argv: Vec<&str> = words.iter().map(String::as_str).collect();
-            let shown = render(&reason, &asked(&argv, &reason));
+            let shown = render(&reason, &asked(&argv, &reason), Size { columns: width, ..TALL });
             prop_assert!(!shown.text.chars().any(|letter| letter.is_control() && letter != '\n'));
-            prop_assert!(shown.text.lines().all(|line| line.chars().count() <= 100));
+            // A word of ours is never broken; the longest is a name that came through the log.
+            let wide = shown.text.lines().find(|line| line.chars().count() > width && !line.contains(&plain(&reason)));
+            prop_assert!(wide.is_none(), "{wide:?}");
         }
     }
 }

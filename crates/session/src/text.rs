@@ -18,7 +18,7 @@ pub const APPROVAL_BLOCK: (&str, u32) = ("approval:policy", 115);
 pub fn render_policy(resolved: Option<&Resolved>) -> String {
     let Some(resolved) = resolved else { return String::new() };
     let policy = &resolved.policy;
-    let mut out = format!("Commands run under sandbox mode {}.\n", policy.mode);
+    let mut out = format!("Commands run under sandbox mode {}.\n", resolved.mode);
     let mut say = |line: &str| {
         let _ = writeln!(out, "{line}"); // writing to a String cannot fail
     };
@@ -29,6 +29,9 @@ pub fn render_policy(resolved: Option<&Resolved>) -> String {
         }
         SandboxMode::WorkspaceWrite => {
             let roots: Vec<_> = policy.writable_roots().into_iter().map(json).collect();
+            if resolved.mode == SandboxMode::ReadOnly {
+                say("Beside it, directories were granted.");
+            }
             say(&format!(
                 "Writable are {} and everything below it, and a temp area that $TMPDIR names.",
                 roots.join(", ")
@@ -62,7 +65,7 @@ pub fn render_policy(resolved: Option<&Resolved>) -> String {
         say("Variables that hold credentials are removed.");
     }
     say("Processes that a command leaves behind end with it.");
-    if let Some(mode) = policy.mode.confined() {
+    if let Some(mode) = resolved.mode.confined() {
         say(&format!("A denied file access is reported as: {}", denial_marker(mode)));
     }
     out

@@ -18,10 +18,14 @@ fn main() {
     if let Some(state) = std::env::var_os("PINFOLD_TEST_APPEND") {
         return append(Path::new(&state));
     }
+    if let Some(state) = std::env::var_os("PINFOLD_TEST_ASK") {
+        return ask_and_wait(Path::new(&state));
+    }
     let arguments = Arguments::from_args();
     let tests = vec![
         Trial::test("killed_writers_lose_nothing_that_was_acknowledged", killed_writers),
         Trial::test("a_grant_is_used_once_by_two_processes", one_of_two),
+        Trial::test("a_yes_does_not_outlive_its_asker", a_yes_does_not_outlive_its_asker),
     ];
     libtest_mimic::run(&arguments, tests).exit();
 }
@@ -153,6 +157,73 @@ fn one_of_two() -> Result<(), Failed> {
         let won = racers.into_iter().map(|racer| racer.join().unwrap()).filter(|won| *won).count();
         assert_eq!(won, 1);
     }
+    Ok(())
+}
+
+/// Asks and waits for the answer of another process, and says what came of it.
+fn ask_and_wait(state: &Path) {
+    let session = std::env::var("PINFOLD_TEST_SESSION").unwrap();
+    let session = Store::open(state).unwrap().session(&session, Access::Append).unwrap();
+    let result = same_request(&session);
+    println!("{}", if result.is_some() { "granted" } else { "refused" });
+}
+
+/// The same request, whoever makes it: nobody here answers.
+fn same_request(session: &pinfold_session::Session) -> Option<pinfold_session::Approved> {
+    use pinfold_policy::{Restrictions, SandboxMode};
+    use pinfold_session::{Approvals, Deployment, Wish};
+    let (argv, cwd, closed) = (scene::words(&["touch", "f"]), session.cwd().to_owned(), Restrictions::default());
+    let policy = scene::policy_of(&scene::service(SandboxMode::ReadOnly), session);
+    let mut approvals = Approvals::new(&Deployment::default());
+    if std::env::var_os("PINFOLD_TEST_ASK").is_some() {
+        approvals = approvals.answered_elsewhere();
+    }
+    let wish = Wish { sandbox_permissions: Some("workspace-write"), justification: Some("x"), write: None };
+    let call = scene::call(&argv, &cwd, &policy, &closed);
+    Approvals::request(Some(&approvals), Some(session), &call, &wish, &pinfold_providers::Cancel::new()).ok().flatten()
+}
+
+fn a_yes_does_not_outlive_its_asker() -> Result<(), Failed> {
+    use pinfold_session::Verdict;
+    use pinfold_session::log::event::By;
+    let scene = Scene::new();
+    let session = scene.session();
+    let asker = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.env("PINFOLD_TEST_ASK", scene.store.root()).env("PINFOLD_TEST_SESSION", session.id().as_str());
+        let child = Writer(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+        loop {
+            if let Some(asked) = session.state().unwrap().open_asks().next() {
+                return (child, asked.clone());
+            }
+            std::thread::yield_now();
+        }
+    };
+    // The control: whoever waits gets it.
+    let (mut child, asked) = asker();
+    assert!(!asked.is_orphaned());
+    session.answer(&asked.id, Verdict::Allowed(0), By::User)?;
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.0.stdout.take().unwrap(), &mut said)?;
+    assert_eq!(said, "granted\n");
+    // Killed while it waits: the yes is for nobody.
+    let (child, asked) = asker();
+    drop(child);
+    assert!(asked.is_orphaned());
+    assert_eq!(session.answer(&asked.id, Verdict::Allowed(0), By::User).unwrap_err().code(), "SESSION_EVENT_REFUSED");
+    let state = session.state()?;
+    assert_eq!((state.open_asks().count(), state.grants().count()), (0, 0));
+    // Killed between the yes and the call: the same request by another process is a question of its own.
+    let (child, asked) = asker();
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP)?;
+    session.answer(&asked.id, Verdict::Allowed(0), By::User)?;
+    let given = session.state()?.grants().next().unwrap().clone();
+    drop(child);
+    assert!(same_request(&session).is_none());
+    let argv = scene::words(&["touch", "f"]);
+    let used = session.use_grant(&given.id, given.digest.unwrap(), &argv).unwrap_err();
+    assert!(used.to_string().contains("for the process that asked"), "{used}");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use pinfold_providers::Cancel;
 use pinfold_session::config::{AllowRule, Layer, Origin, RuleScope, Stated};
 use pinfold_session::log::event::{By, Event};
 use pinfold_session::{
-    Approvals, Approved, Deployment, Log, PolicyRequest, Question, Scope, Session, SessionError, Verdict, Wish,
+    Approvals, Approved, Call, Deployment, Log, PolicyRequest, Question, Scope, Session, SessionError, Verdict, Wish,
 };
 use proptest::prelude::*;
 use scene::{Scene, call, policy_of, service, words};
@@ -55,7 +55,7 @@ impl Asking {
         let directory = self.scene.store.directory(self.session.id().as_str()).unwrap();
         Log::read_all(&directory, |record| {
             if let Event::Answered(answered) = &record.event {
-                outcomes.push(answered.outcome);
+                outcomes.push(answered.outcome.outcome());
             }
         })
         .unwrap();
@@ -71,7 +71,7 @@ fn always(verdict: Verdict) -> Approvals {
     approvals().with(move |_: &Question<'_>| Some(verdict))
 }
 
-// U275–U277, U280–U282, U288, U289: each check in its turn, and nobody is asked before the last.
+// U274–U277, U280–U282, U288, U289: each check in its turn, and nobody is asked before the last.
 #[test]
 fn checks_come_in_their_order_and_ask_nobody() {
     let asking = Asking::new();
@@ -174,7 +174,8 @@ fn never_refuses_before_any_approver() {
     let asking = Asking::new();
     asking.session.set_approval(ApprovalPolicy::Never).unwrap();
     let text = asking.request(Some(&always(Verdict::Allowed(0))), &WISH).unwrap_err().to_string();
-    assert!(text.starts_with("the user rejected"), "{text}");
+    // No user was asked, so none is said to have rejected anything.
+    assert!(text.starts_with("approval policy \"never\" refuses escalating this command"), "{text}");
     assert_eq!(asking.outcomes(), [ApprovalOutcome::Rejected]);
     asking.session.set_approval(ApprovalPolicy::Ask).unwrap();
     assert!(asking.request(Some(&always(Verdict::Allowed(0))), &WISH).unwrap().is_some());
@@ -239,6 +240,16 @@ fn a_directory_is_granted_for_a_call_or_for_the_session() {
     assert_eq!(asking.request(Some(&always(Verdict::Allowed(1))), &wish).unwrap(), None);
     assert_eq!(resolve(None).writable_roots(), [Path::new("/srv/out")]);
     assert_eq!(asking.request(Some(&always(Verdict::Rejected)), &wish).unwrap(), None);
+    // The log tells one yes from the other.
+    let mut decisions = Vec::new();
+    let directory = asking.scene.store.directory(asking.session.id().as_str()).unwrap();
+    Log::read_all(&directory, |record| {
+        if record.event.kind() == "approval/decided" {
+            decisions.push(record.event.value()["outcome"].as_str().unwrap().to_owned());
+        }
+    })
+    .unwrap();
+    assert_eq!(decisions, ["allowed-once", "allowed-for-session"]);
     for wrong in ["relative", "/a/../b"] {
         let wish = Wish { write: Some(Path::new(wrong)), ..wish };
         assert_eq!(
@@ -246,6 +257,47 @@ fn a_directory_is_granted_for_a_call_or_for_the_session() {
             "SANDBOX_INVALID_ROOT"
         );
     }
+}
+
+// A directory that is open does not make the mode another one: the workspace is asked for as before.
+#[test]
+fn a_granted_directory_leaves_the_mode_as_it_is() {
+    let asking = Asking::new();
+    asking.session.grant_directory(Path::new("/srv/out"), None).unwrap();
+    let service = service(SandboxMode::ReadOnly);
+    let resolved = service.resolve(PolicyRequest { session: Some(&asking.session), approved: None }).unwrap();
+    assert_eq!((resolved.mode, resolved.policy.mode), (SandboxMode::ReadOnly, SandboxMode::WorkspaceWrite));
+    let (argv, cwd, closed) = (words(&["touch", "f"]), asking.scene.workspace(), Restrictions::default());
+    let call = Call { mode: resolved.mode, ..call(&argv, &cwd, &resolved.policy, &closed) };
+    let yes = always(Verdict::Allowed(0));
+    let approved = Approvals::request(Some(&yes), Some(&asking.session), &call, &WISH, &Cancel::new()).unwrap();
+    let wide = service.resolve(PolicyRequest { session: Some(&asking.session), approved }).unwrap();
+    assert_eq!(wide.policy.writable_roots(), [asking.scene.workspace().as_path(), Path::new("/srv/out")]);
+    asking.session.begin_call(&argv, &resolved).unwrap();
+    let mut began = serde_json::Value::Null;
+    let directory = asking.scene.store.directory(asking.session.id().as_str()).unwrap();
+    Log::read_all(&directory, |record| {
+        if record.event.kind() == "call/began" {
+            began = record.event.value();
+        }
+    })
+    .unwrap();
+    assert_eq!((&began["mode"], began["grants"].as_array().unwrap().len()), (&"read-only".into(), 1), "{began}");
+}
+
+// A question that cannot be answered by a person says whose answer it got, also about a directory.
+#[test]
+fn a_refusal_names_who_refused() {
+    let asking = Asking::new();
+    let wish = Wish { write: Some(Path::new("/srv/out")), justification: Some("result"), sandbox_permissions: None };
+    let text = |approvals: Approvals| asking.request(Some(&approvals), &wish).unwrap_err().to_string();
+    assert!(text(always(Verdict::Rejected)).starts_with("the user rejected writing below \"/srv/out\""));
+    assert_eq!(text(always(Verdict::Cancelled)), "approval for writing below \"/srv/out\" was cancelled");
+    assert!(text(approvals()).starts_with("writing below \"/srv/out\" requires approval, but no approval channel"));
+    asking.session.set_approval(ApprovalPolicy::AllowListed).unwrap();
+    assert!(text(approvals()).starts_with("no rule allows writing below"));
+    asking.session.set_approval(ApprovalPolicy::Never).unwrap();
+    assert!(text(approvals()).starts_with("approval policy \"never\" refuses writing below"));
 }
 
 // B100: a rule is about a command, not about a line that contains it; and what it does not name is refused, without waiting.
@@ -268,7 +320,9 @@ fn a_rule_allows_its_command_and_nothing_else() {
     let wider = Wish { sandbox_permissions: Some("danger-full-access"), ..WISH };
     assert!(of(&["cargo", "fetch"], &wider).is_err());
     for argv in [&["cargo", "fetch", "-v"][..], &["cargo"], &["sh", "-c", "cargo fetch"], &["/x/cargo", "fetch"]] {
-        assert!(of(argv, &WISH).is_err(), "{argv:?}");
+        let refused = of(argv, &WISH).unwrap_err();
+        assert_eq!(refused.code(), "ESCALATION_REFUSED");
+        assert!(refused.to_string().starts_with("no rule allows escalating this command"), "{argv:?}: {refused}");
     }
 }
 

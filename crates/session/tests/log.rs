@@ -123,6 +123,38 @@ fn replay_is_the_state_and_sessions_do_not_see_each_other() {
     assert_eq!(other.state().unwrap().mode(), None);
 }
 
+// U271: whatever else happens, the mode is what was set last, or nothing.
+#[test]
+fn only_a_switch_changes_the_mode() {
+    let scene = Scene::new();
+    let session = scene.session();
+    let directory = scene.store.directory(session.id().as_str()).unwrap();
+    let preset = serde_json::from_str(r#"{"preset":"danger-full-access"}"#).unwrap();
+    let unknown =
+        Event::Unknown { kind: "sandbox/modes".to_owned(), data: r#"{"mode":"danger-full-access"}"#.to_owned() };
+    let events = vec![Event::Preset(preset), unknown];
+    Log::open(&directory, Access::Append).unwrap().transact(|_, _| Ok((events, ()))).unwrap();
+    session.set_approval(pinfold_policy::escalation::ApprovalPolicy::Never).unwrap();
+    session.grant_directory(Path::new("/srv"), None).unwrap();
+    session.announce("a text".to_owned()).unwrap();
+    assert_eq!((session.state().unwrap().mode(), session.state().unwrap().events()), (None, 6));
+    session.set_mode(SandboxMode::WorkspaceWrite, By::User).unwrap();
+    session.end().unwrap();
+    assert_eq!(session.state().unwrap().mode(), Some(SandboxMode::WorkspaceWrite));
+}
+
+// U573: the same policy again is no event.
+#[test]
+fn a_policy_that_is_in_force_is_not_set_again() {
+    use pinfold_policy::escalation::ApprovalPolicy;
+    let scene = Scene::new();
+    let session = scene.session();
+    for policy in [ApprovalPolicy::Never, ApprovalPolicy::Never, ApprovalPolicy::Ask] {
+        session.set_approval(policy).unwrap();
+    }
+    assert_eq!(scene.kinds(&session)[1..], ["approval/policy", "approval/policy"]);
+}
+
 // U253, U254, U255
 #[test]
 fn a_switch_is_one_event_with_its_source_and_an_unknown_mode_is_refused() {
@@ -177,7 +209,7 @@ fn what_others_may_read_or_write_is_not_used() {
     let scene = Scene::new();
     let session = scene.session();
     let directory = scene.store.directory(session.id().as_str()).unwrap();
-    for (path, good) in [("log.jsonl", 0o600), ("head", 0o600)] {
+    for (path, good) in [("log.jsonl", 0o600), ("head", 0o600), ("lock", 0o200)] {
         let path = directory.join(path);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o7777, good);
         for bad in [0o640, 0o602, 0o666] {
@@ -213,6 +245,7 @@ fn a_log_behind_a_link_or_under_another_name_is_not_opened() {
     }
 }
 
+// U575
 #[test]
 fn events_that_contradict_the_log_are_refused_and_change_nothing() {
     let scene = Scene::new();
@@ -308,7 +341,10 @@ fn a_log_that_is_held_is_waited_for_and_time_never_runs_backwards() {
     let scene = Scene::new();
     let session = scene.session();
     let directory = scene.store.directory(session.id().as_str()).unwrap();
-    let holder = std::fs::File::open(directory.join("log.jsonl")).unwrap();
+    // Whoever can only read the log, as a confined command can, holds nothing.
+    let reader = std::fs::File::open(directory.join("log.jsonl")).unwrap();
+    rustix::fs::flock(&reader, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let holder = std::fs::File::options().append(true).open(directory.join("lock")).unwrap();
     rustix::fs::flock(&holder, rustix::fs::FlockOperation::LockShared).unwrap();
     let other = scene.again(&session);
     let waiting = std::thread::spawn(move || other.set_mode(SandboxMode::WorkspaceWrite, By::User));
@@ -325,5 +361,20 @@ fn a_log_that_is_held_is_waited_for_and_time_never_runs_backwards() {
 #[test]
 fn a_refusal_names_its_file() {
     let error = SessionError::Busy { path: "/s/a\nb".into() };
-    assert_eq!(error.to_string(), "the log \"/s/a\\nb\" is held by another process");
+    assert_eq!(error.to_string(), "another process has held \"/s/a\\nb\" for 10 s");
+}
+
+// A holder that never gives it back, such as a stopped process: an end to the waiting, and nothing has happened.
+#[test]
+fn waiting_for_a_log_ends_with_an_error() {
+    let scene = Scene::new();
+    let session = scene.session();
+    let directory = scene.store.directory(session.id().as_str()).unwrap();
+    let holder = std::fs::File::options().append(true).open(directory.join("lock")).unwrap();
+    rustix::fs::flock(&holder, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let error = session.set_mode(SandboxMode::WorkspaceWrite, By::User).unwrap_err();
+    assert_eq!(error.code(), "SESSION_BUSY");
+    drop(holder);
+    assert_eq!(session.state().unwrap().mode(), None);
+    session.set_mode(SandboxMode::WorkspaceWrite, By::User).unwrap();
 }

@@ -88,6 +88,84 @@ fn a_granted_directory_opens_itself_alone() {
     assert!(policy_of(&service(SandboxMode::ReadOnly), &session).writable_roots().is_empty());
 }
 
+// U250: what was taken back between the look and the start does not count; what was given meanwhile does not matter.
+#[test]
+fn no_call_begins_with_what_was_taken_back() {
+    let scene = Scene::new();
+    let (service, argv) = (service(SandboxMode::ReadOnly), scene::words(&["true"]));
+    let session = scene.session();
+    let other = scene.again(&session);
+    let resolve = || service.resolve(PolicyRequest { session: Some(&session), approved: None }).unwrap();
+    let grant = other.grant_directory(Path::new("/srv/a"), None).unwrap();
+    let before = resolve();
+    other.grant_directory(Path::new("/srv/b"), None).unwrap();
+    // The control.
+    assert!(session.begin_call(&argv, &before).is_ok());
+    other.revoke(&grant).unwrap();
+    assert_eq!(session.begin_call(&argv, &before).unwrap_err().code(), "SESSION_CHANGED");
+    let before = resolve();
+    other.set_mode(SandboxMode::ReadOnly, By::User).unwrap();
+    assert_eq!(session.begin_call(&argv, &before).unwrap_err().code(), "SESSION_CHANGED");
+    let before = resolve();
+    other.select_preset(&Deployment::default(), "workspace-write").unwrap();
+    assert_eq!(session.begin_call(&argv, &before).unwrap_err().code(), "SESSION_CHANGED");
+    // One whose time passes meanwhile.
+    let soon = pinfold_session::log::now() + 500;
+    other.grant_directory(Path::new("/srv/c"), Some(soon)).unwrap();
+    let before = resolve();
+    assert!(before.policy.additional_writable_roots.contains(&"/srv/c".into()));
+    while pinfold_session::log::now() <= soon {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert_eq!(session.begin_call(&argv, &before).unwrap_err().code(), "SESSION_CHANGED");
+    other.end().unwrap();
+    assert_eq!(session.begin_call(&argv, &before).unwrap_err().code(), "SESSION_ENDED");
+}
+
+// The same as a race: in the log's order, nothing that begins after the revocation has the directory.
+#[test]
+fn race_a_revoked_grant_is_in_no_call_that_begins_after_it() {
+    let scene = Scene::new();
+    let (service, argv) = (service(SandboxMode::ReadOnly), scene::words(&["true"]));
+    let session = scene.session();
+    for round in 0..100 {
+        let grant = session.grant_directory(Path::new("/srv/a"), None).unwrap();
+        let (one, other) = (scene.again(&session), scene.again(&session));
+        let revoking = std::thread::spawn(move || {
+            (0..round % 5).for_each(|_| std::thread::yield_now());
+            other.revoke(&grant).unwrap();
+        });
+        let resolved = service.resolve(PolicyRequest { session: Some(&one), approved: None }).unwrap();
+        let began = one.begin_call(&argv, &resolved);
+        revoking.join().unwrap();
+        assert!(began.is_ok() || began.unwrap_err().code() == "SESSION_CHANGED");
+    }
+    let directory = scene.store.directory(session.id().as_str()).unwrap();
+    let (mut revoked, mut begun) = (std::collections::BTreeSet::new(), 0);
+    pinfold_session::Log::read_all(&directory, |record| match record.event.kind() {
+        "grant/revoked" => drop(revoked.insert(record.event.value()["id"].to_string())),
+        "call/began" => {
+            begun += 1;
+            for grant in record.event.value()["grants"].as_array().into_iter().flatten() {
+                assert!(!revoked.contains(&grant.to_string()), "{grant}");
+            }
+        }
+        _ => {}
+    })
+    .unwrap();
+    assert!(revoked.len() == 100 && begun > 0, "{begun}");
+}
+
+// What decides lies in no root of a session, whoever holds it.
+#[test]
+fn a_grant_that_holds_the_log_is_refused() {
+    let scene = Scene::new();
+    let session = scene.session();
+    session.grant_directory(&scene.path("."), None).unwrap();
+    let refused = service(SandboxMode::ReadOnly).resolve(PolicyRequest { session: Some(&session), approved: None });
+    assert_eq!(refused.unwrap_err().code(), "SANDBOX_INVALID_ROOT");
+}
+
 // U553, U556, U561
 #[test]
 fn selecting_a_preset_records_it_and_only_what_changes() {
@@ -194,6 +272,25 @@ fn a_session_keeps_the_project_file_that_it_began_with() {
     std::os::unix::fs::symlink("/etc/passwd", &project).unwrap();
     let error = places.load(SandboxMode::ReadOnly, Some(&scene.workspace()), None).unwrap_err();
     assert!(error.to_string().contains("is a symbolic link"), "{error}");
+}
+
+// A link decides as much as the file it leads to.
+#[test]
+fn a_link_that_others_can_replace_leads_to_no_configuration_and_no_state() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let scene = Scene::new();
+    let mut places = places(&scene, "mode = 'workspace-write'\n");
+    let open = scene.path("open");
+    std::fs::create_dir(&open).unwrap();
+    symlink(scene.path("config/pinfold/config.toml"), open.join("link")).unwrap();
+    symlink(scene.path(""), open.join("up")).unwrap();
+    places.named = Some(open.join("link"));
+    for (mode, good) in [(0o755, true), (0o777, false), (0o1777, true)] {
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
+        let loaded = places.load(SandboxMode::ReadOnly, None, None);
+        assert_eq!(loaded.is_ok(), good, "{mode:o}: {loaded:?}");
+        assert_eq!(pinfold_session::Store::open(&open.join("up/state")).is_ok(), good, "{mode:o}");
+    }
 }
 
 #[test]

@@ -120,7 +120,8 @@ fn headings(text: &str) -> BTreeSet<String> {
 }
 
 /// Documents whose tables name tests, in a column with this title.
-const WITH_TESTS: [&str; 4] = ["docs/past-escapes.md", "SECURITY.md", "docs/executor.md", AUDITED];
+const WITH_TESTS: [&str; 5] =
+    ["docs/past-escapes.md", "SECURITY.md", "docs/executor.md", AUDITED, super::statements::STATEMENTS];
 const COLUMN: &str = "Test";
 
 /// Everything that a document may call a test: functions, rows of the effects table, and names that the conformance tests

@@ -8,6 +8,7 @@ mod edges;
 #[cfg(test)]
 mod samples;
 mod size;
+mod statements;
 
 use crate::source::{self, Line};
 use crate::workspace::{File, Workspace};
@@ -81,6 +82,7 @@ pub(crate) fn run() -> Result<(), String> {
     let budget = size::launcher(&sources);
     findings.extend(budget.findings);
     findings.extend(documents::check(&files, &sources));
+    findings.extend(statements::check(&files));
     findings.sort();
     for finding in &findings {
         println!("{finding}");

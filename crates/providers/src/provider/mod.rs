@@ -383,9 +383,9 @@ impl LocalProvider {
             runtime_dirs: runtime_dir::intended(self.configured_runtime.as_deref()),
         };
         // Before the directory is made: it must not appear in somebody's workspace.
-        roots::resolve(policy, &control)?;
+        roots::resolve(policy, &control, &options.held)?;
         control.runtime_dirs.push(self.runtime()?.root().to_owned());
-        let mut roots = roots::resolve(policy, &control)?;
+        let mut roots = roots::resolve(policy, &control, &options.held)?;
         let mounts = Mounts::look(&roots.writable, &roots.workspace.path)?;
         if let Some(cwd) = &options.cwd {
             check_working_directory(cwd)?;

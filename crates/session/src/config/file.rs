@@ -17,6 +17,9 @@ use toml::Spanned;
 /// The version of the grammar.
 const VERSION: u32 = 1;
 
+/// Longer lists are no configuration: each entry is compared with the others.
+const MOST_ENTRIES: usize = 1024;
+
 /// The longest time that can be configured: some thirty years.
 const LONGEST_SECONDS: f64 = 1e9;
 
@@ -135,12 +138,14 @@ fn visible(message: &str) -> String {
 
 /// Reads a file's text.
 pub(super) fn parse(origin: Origin, text: &str, base: &Base<'_>) -> Result<Layer, SessionError> {
-    let reader = Reader { text, origin: &origin, base };
+    let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect();
+    let reader = Reader { ends, origin: &origin, base };
     let document: Document =
         toml::from_str(text).map_err(|error| reader.refuse(error.span(), visible(error.message())))?;
-    if let Some(version) = document.version.filter(|version| *version.get_ref() != VERSION) {
+    if let Some(version) = document.version.as_ref().filter(|version| *version.get_ref() != VERSION) {
         return Err(reader.refuse(Some(version.span()), format!("this pinfold reads version {VERSION} of the file")));
     }
+    reader.refuse_long(&document)?;
     let approval = document.approval;
     Ok(Layer {
         mode: document.mode.map(|it| reader.stated(it)),
@@ -173,14 +178,37 @@ pub(super) fn parse(origin: Origin, text: &str, base: &Base<'_>) -> Result<Layer
 }
 
 struct Reader<'a> {
-    text: &'a str,
+    /// Where lines end.
+    ends: Vec<usize>,
     origin: &'a Origin,
     base: &'a Base<'a>,
 }
 
 impl Reader<'_> {
     fn line(&self, span: &Range<usize>) -> Option<usize> {
-        self.text.as_bytes().get(..span.start).map(|before| 1 + before.iter().filter(|byte| **byte == b'\n').count())
+        Some(1 + self.ends.partition_point(|end| *end < span.start))
+    }
+
+    /// Refuses a list that would take long.
+    fn refuse_long(&self, document: &Document) -> Result<(), SessionError> {
+        let count = |list: &Option<Vec<Spanned<String>>>| list.as_ref().map_or(0, Vec::len);
+        let lists = [
+            ("writable", count(&document.writable)),
+            ("allow-sockets", count(&document.allow_sockets)),
+            ("deny-read", document.deny_read.len()),
+            ("protect", document.protect.len()),
+            ("allow-read", count(&document.allow_read)),
+            ("keep-env", count(&document.keep_env)),
+            ("require", document.require.len()),
+            ("approval.allow", document.approval.allow.as_ref().map_or(0, Vec::len)),
+            ("preset", document.preset.len()),
+        ];
+        match lists.iter().find(|(_, count)| *count > MOST_ENTRIES) {
+            None => Ok(()),
+            Some((key, count)) => {
+                Err(self.refuse(None, format!("{key}: {count} entries are too many; {MOST_ENTRIES} is the most")))
+            }
+        }
     }
 
     fn refuse(&self, span: Option<Range<usize>>, detail: String) -> SessionError {
@@ -375,6 +403,16 @@ mod tests {
         let rule = &layer.rules.unwrap()[0];
         assert_eq!(rule.value.scope, RuleScope::Write("/home/ann/.cargo/registry".into()));
         assert_eq!((rule.line, layer.presets["careful"].value.approval), (Some(21), ApprovalPolicy::Ask));
+    }
+
+    // A project's file may be a command's: it must not keep the next call waiting.
+    #[test]
+    fn a_list_that_is_too_long_is_refused_before_it_is_compared() {
+        let list = |count: usize| format!("deny-read = [{}]", "'/a',".repeat(count));
+        assert!(user(&list(MOST_ENTRIES)).is_ok());
+        assert!(refusal(&list(50_000)).contains("deny-read: 50000 entries are too many"));
+        let deep = format!("writable = {}", "[".repeat(100_000));
+        assert!(refusal(&deep).starts_with("/c.toml:1: "));
     }
 
     // U243, W73, B126: what cannot be meant is refused when the file is read.

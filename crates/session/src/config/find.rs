@@ -145,9 +145,11 @@ pub(crate) fn project_text(workspace: &Path) -> Result<Option<String>, SessionEr
     }
 }
 
-/// Reads a file that may open things, so that nobody else may have written it (B131: a link to it is fine).
+/// Reads a file that may open things, so that nobody else may have written it, or chosen which it is (B131: a link of the
+/// user's own to it is fine).
 fn read_trusted(path: &Path) -> Result<Text, SessionError> {
     let real = path.canonicalize().map_err(|error| unfit(path, format!("cannot be found: {error}")))?;
+    crate::store::no_foreign_links(path).map_err(|detail| unfit(path, detail))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(&real, flags, Mode::empty());
     let file = std::fs::File::from(file.map_err(|error| unfit(path, format!("cannot be opened: {error}")))?);

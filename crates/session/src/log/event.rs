@@ -5,6 +5,7 @@
 //! behind its own comma. `at` is in milliseconds of Unix time. A reader keeps and ignores a `type` that it does not know,
 //! and refuses a `v` that it does not know: whatever must be understood gets a new version.
 
+use crate::asker::Asker;
 use crate::digest::Digest;
 use crate::grant::{GrantId, Life, Scope};
 use pinfold_policy::escalation::{ApprovalOutcome, ApprovalPolicy, Subject};
@@ -76,6 +77,16 @@ pub struct Asked {
     pub digest: Digest,
     /// When the question is closed without an answer, in milliseconds of Unix time.
     pub until: u64,
+    /// The process that waits for the answer; without one, the question was left for later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<Asker>,
+}
+
+impl Asked {
+    /// Says whether whoever asked has ended: then an answer is for nobody.
+    pub fn is_orphaned(&self) -> bool {
+        self.asker.is_some_and(|asker| asker.is_gone())
+    }
 }
 
 /// One thing that can be allowed.
@@ -88,6 +99,51 @@ pub struct Offer {
     pub life: Life,
 }
 
+/// How a question was answered, as the log has it: an outcome, and of a yes also for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decision {
+    /// Yes, for the one call.
+    AllowedOnce,
+    /// Yes, for the rest of the session.
+    AllowedForSession,
+    /// No.
+    Rejected,
+    /// The question was withdrawn.
+    Cancelled,
+    /// Nobody could be asked.
+    Unavailable,
+}
+
+impl Decision {
+    /// A yes for so long.
+    pub(crate) fn allowed(life: Life) -> Self {
+        match life {
+            Life::Call => Self::AllowedOnce,
+            Life::Session => Self::AllowedForSession,
+        }
+    }
+
+    /// Returns for how long something is allowed, if it is.
+    pub fn life(self) -> Option<Life> {
+        match self {
+            Self::AllowedOnce => Some(Life::Call),
+            Self::AllowedForSession => Some(Life::Session),
+            Self::Rejected | Self::Cancelled | Self::Unavailable => None,
+        }
+    }
+
+    /// Returns the outcome of the request (U563): a yes for the session is one for this call, too.
+    pub fn outcome(self) -> ApprovalOutcome {
+        match self {
+            Self::AllowedOnce | Self::AllowedForSession => ApprovalOutcome::AllowedOnce,
+            Self::Rejected => ApprovalOutcome::Rejected,
+            Self::Cancelled => ApprovalOutcome::Cancelled,
+            Self::Unavailable => ApprovalOutcome::Unavailable,
+        }
+    }
+}
+
 /// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -95,7 +151,7 @@ pub struct Answered {
     /// The question.
     pub id: String,
     /// The answer.
-    pub outcome: ApprovalOutcome,
+    pub outcome: Decision,
     /// Whose it is.
     pub by: By,
 }
@@ -119,6 +175,9 @@ pub struct Given {
     /// The question it answers; without one, a person gave it unasked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<String>,
+    /// The process that asked and waited: nobody else may use it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asker: Option<Asker>,
     /// Whose it is.
     pub by: By,
 }
@@ -133,8 +192,11 @@ pub struct Began {
     pub argv: Digest,
     /// The digest of policy and restrictions.
     pub policy: Digest,
-    /// The mode it runs under.
+    /// The mode in force.
     pub mode: SandboxMode,
+    /// The directories that are open beside it: grants that hold for the session.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<GrantId>,
     /// The grant it uses up, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<GrantId>,

@@ -3,7 +3,11 @@
 //! ```text
 //! log.jsonl   one event per line; each line's sum covers the line and, through the sum above it, everything before
 //! head        how long the log was, and its sum, when the last event was promised: so that an end that is missing is seen
+//! lock        empty; whoever reads or adds holds it (flock(2)). Mode 200
 //! ```
+//!
+//! SECURITY: what can be opened for reading can be locked, and a confined command can read what no mount tree hides. So the
+//! lock is a file that its owner can open for writing only, and writing is what a command cannot.
 //!
 //! Order of an append: exclusive lock; read what others added; check; write; fdatasync(2) for what is promised; head;
 //! unlock. What stands behind the head and is not whole was never promised to anybody: the next writer cuts it off.
@@ -14,8 +18,7 @@ pub mod state;
 
 use crate::digest::Digest;
 use crate::error::SessionError;
-use event::{Event, Line, Record, read_line, write_line};
-use pinfold_policy::escalation::ApprovalOutcome;
+use event::{Answered, Event, Line, Record, read_line, write_line};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use state::State;
 use std::fs::File;
@@ -24,15 +27,16 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The names of the two files.
+/// The names of the files.
 const LOG: &str = "log.jsonl";
 const HEAD: &str = "head";
+const LOCK: &str = "lock";
 
 /// A head is a length, a blank, a sum and the end of the line.
 const HEAD_BYTES: usize = 20 + 1 + 64 + 1;
 
 /// How long another process may hold the log: each holds it for one event.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much is read at once.
 const CHUNK: usize = 256 << 10;
@@ -55,6 +59,8 @@ pub struct Log {
     path: PathBuf,
     file: File,
     head: File,
+    /// None on a file system that nobody can write: then nobody adds anything either.
+    lock: Option<File>,
     /// Up to here the file was read, and is what was written.
     length: u64,
     sum: Digest,
@@ -86,8 +92,8 @@ impl Log {
         let head_path = directory.join(HEAD);
         let head = make(&head_path).map_err(|error| unwritable("make", &head_path, &error))?;
         let file = make(&path).map_err(|error| unwritable("make", &path, &error))?;
-        let mut log =
-            Self { path, file, head, length: 0, sum: Digest::ZERO, seq: 0, state: State::default(), failed: None };
+        let lock = open_lock(directory)?;
+        let mut log = Self::of(path, file, head, lock);
         log.write_head().map_err(|error| unwritable("write", &head_path, &error))?;
         log.transact(|_, _| Ok((vec![first], ())))?;
         // The names are promised too.
@@ -105,10 +111,14 @@ impl Log {
         let path = directory.join(LOG);
         let file = open_private(&path, access, OFlags::APPEND)?;
         let head = open_private(&directory.join(HEAD), access, OFlags::empty())?;
-        let mut log =
-            Self { path, file, head, length: 0, sum: Digest::ZERO, seq: 0, state: State::default(), failed: None };
+        let mut log = Self::of(path, file, head, open_lock(directory)?);
         log.refresh()?;
         Ok(log)
+    }
+
+    fn of(path: PathBuf, file: File, head: File, lock: Option<File>) -> Self {
+        let (sum, state) = (Digest::ZERO, State::default());
+        Self { path, file, head, lock, length: 0, sum, seq: 0, state, failed: None }
     }
 
     /// Returns what the log says holds, as of the last look.
@@ -122,7 +132,7 @@ impl Log {
     ///
     /// `SESSION_LOG_DAMAGED`, `SESSION_LOG_NEWER`, `SESSION_BUSY`.
     pub fn refresh(&mut self) -> Result<&State, SessionError> {
-        let _lock = Lock::take(&self.file, &self.path, FlockOperation::NonBlockingLockShared)?;
+        let _lock = self.take(FlockOperation::NonBlockingLockShared)?;
         self.catch_up(&mut |_| ())?;
         Ok(&self.state)
     }
@@ -136,23 +146,27 @@ impl Log {
         let path = directory.join(LOG);
         let file = open_private(&path, Access::Read, OFlags::empty())?;
         let head = open_private(&directory.join(HEAD), Access::Read, OFlags::empty())?;
-        let mut log =
-            Self { path, file, head, length: 0, sum: Digest::ZERO, seq: 0, state: State::default(), failed: None };
-        let _lock = Lock::take(&log.file, &log.path, FlockOperation::NonBlockingLockShared)?;
+        let mut log = Self::of(path, file, head, open_lock(directory)?);
+        let _lock = log.take(FlockOperation::NonBlockingLockShared)?;
         log.catch_up(&mut each)?;
         Ok(std::mem::take(&mut log.state))
     }
 
     /// Reads every event from the first, in order.
     pub(crate) fn read_again(&mut self, each: impl FnMut(&Record)) -> Result<State, SessionError> {
-        Self::read_all(self.path.parent().unwrap_or(&self.path), each)
+        Self::read_all(self.directory(), each)
+    }
+
+    /// Returns where the log lies.
+    pub(crate) fn directory(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
     }
 
     /// Returns the answer that was given to a question: what the log says, whoever wrote it.
-    pub(crate) fn answer_of(&mut self, ask: &str) -> Result<ApprovalOutcome, SessionError> {
+    pub(crate) fn answer_of(&mut self, ask: &str) -> Result<Answered, SessionError> {
         let mut found = None;
         self.read_again(|record| match &record.event {
-            Event::Answered(answered) if answered.id == ask => found = Some(answered.outcome),
+            Event::Answered(answered) if answered.id == ask => found = Some(answered.clone()),
             _ => {}
         })?;
         found.ok_or_else(|| SessionError::refused(format!("{ask} has no answer")))
@@ -181,7 +195,7 @@ impl Log {
         &mut self,
         decide: impl FnOnce(&State, u64) -> Result<(Vec<Event>, T), SessionError>,
     ) -> Result<T, SessionError> {
-        let _lock = Lock::take(&self.file, &self.path, FlockOperation::NonBlockingLockExclusive)?;
+        let _lock = self.take(FlockOperation::NonBlockingLockExclusive)?;
         self.catch_up(&mut |_| ())?;
         // Time never runs backwards in a log.
         let at = now().max(self.state.latest());
@@ -194,6 +208,11 @@ impl Log {
             self.start_over();
         }
         written.map(|()| result)
+    }
+
+    fn take(&self, how: FlockOperation) -> Result<Option<Lock>, SessionError> {
+        let path = self.path.with_file_name(LOCK);
+        self.lock.as_ref().map(|lock| Lock::take(lock, &path, how)).transpose()
     }
 
     fn write(&mut self, at: u64, events: Vec<Event>) -> Result<(), SessionError> {
@@ -357,6 +376,22 @@ fn open_private(path: &Path, access: Access, flags: OFlags) -> Result<File, Sess
         return Err(refuse("is not a file of this user alone (mode 600)".to_owned()));
     }
     Ok(file)
+}
+
+/// Opens the file that is locked; it is made if there is none.
+fn open_lock(directory: &Path) -> Result<Option<File>, SessionError> {
+    let path = directory.join(LOCK);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let refuse = |detail: String| SessionError::StateUnavailable { path: path.clone(), detail };
+    let file = match rustix::fs::open(&path, flags, Mode::WUSR) {
+        Err(rustix::io::Errno::ROFS) => return Ok(None),
+        opened => File::from(opened.map_err(|error| refuse(error.to_string()))?),
+    };
+    let found = file.metadata().map_err(|error| refuse(error.to_string()))?;
+    if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o577 != 0 {
+        return Err(refuse("is not a file that this user alone can open, for writing only (mode 200)".to_owned()));
+    }
+    Ok(Some(file))
 }
 
 /// A lock on the log, given back when it is dropped or the process ends.

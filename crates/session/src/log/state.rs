@@ -2,10 +2,11 @@
 //! when it is read.
 
 use super::event::{Asked, Created, Event, Given, Record};
+use crate::asker::Asker;
 use crate::digest::Digest;
 use crate::grant::{GrantId, Life, Scope, problem_of};
 use pinfold_policy::SandboxMode;
-use pinfold_policy::escalation::{ApprovalOutcome, ApprovalPolicy, wider_modes};
+use pinfold_policy::escalation::{ApprovalPolicy, wider_modes};
 use std::collections::BTreeMap;
 
 /// What a log says holds now.
@@ -16,8 +17,8 @@ pub struct State {
     approval: Option<ApprovalPolicy>,
     preset: Option<String>,
     asks: BTreeMap<String, Asked>,
-    /// Questions that were answered with yes, until the grant is given.
-    allowed: BTreeMap<String, Asked>,
+    /// Questions that were answered with yes, and for how long, until the grant is given.
+    allowed: BTreeMap<String, (Asked, Life)>,
     grants: BTreeMap<GrantId, Given>,
     calls: BTreeMap<String, u64>,
     told: Option<Digest>,
@@ -66,13 +67,17 @@ impl State {
     ///
     /// A clock that was set back gives nothing its life back: no moment before the log's last event counts.
     pub fn granted_directories(&self, now: u64) -> impl Iterator<Item = &std::path::Path> {
-        let now = now.max(self.latest);
-        self.grants.values().filter_map(move |given| match (&given.scope, given.life) {
-            (Scope::Write { path }, Life::Session) if given.until.is_none_or(|until| now < until) => {
-                Some(path.as_path())
-            }
-            _ => None,
+        self.granted(now).filter_map(|given| match &given.scope {
+            Scope::Write { path } => Some(path.as_path()),
+            Scope::Mode { .. } => None,
         })
+    }
+
+    /// Lists the grants of directories for the session, the same.
+    pub fn granted(&self, now: u64) -> impl Iterator<Item = &Given> {
+        let now = now.max(self.latest);
+        let of_session = |given: &&Given| given.life == Life::Session && matches!(given.scope, Scope::Write { .. });
+        self.grants.values().filter(of_session).filter(move |given| given.until.is_none_or(|until| now < until))
     }
 
     /// Returns how many events there are.
@@ -117,12 +122,21 @@ impl State {
         if given.until.is_some_and(|until| now >= until) {
             return Err("its time has passed");
         }
+        if given.asker.is_some() && given.asker != Asker::this() {
+            return Err("it is for the process that asked");
+        }
         Ok(given)
     }
 
-    /// Finds a grant that was given for a call with this digest and not used.
+    /// Finds a grant that was given for a call with this digest, that nobody waits for, and that was not used.
     pub(crate) fn waiting_for(&self, digest: Digest, now: u64) -> Option<&Given> {
-        self.grants.values().find(|given| self.usable(&given.id, digest, now).is_ok())
+        let left = |given: &&Given| given.asker.is_none() && self.usable(&given.id, digest, now).is_ok();
+        self.grants.values().find(left)
+    }
+
+    /// Finds the grant that answers a question and was not used.
+    pub(crate) fn grant_of(&self, ask: &str) -> Option<&Given> {
+        self.grants.values().find(|given| given.ask.as_deref() == Some(ask))
     }
 
     /// Takes in the next event.
@@ -141,9 +155,9 @@ impl State {
             Event::Asked(asked) => drop(self.asks.insert(asked.id.clone(), asked.clone())),
             Event::Answered(answered) => {
                 if let Some(asked) = self.asks.remove(&answered.id)
-                    && answered.outcome == ApprovalOutcome::AllowedOnce
+                    && let Some(life) = answered.outcome.life()
                 {
-                    self.allowed.insert(asked.id.clone(), asked);
+                    self.allowed.insert(asked.id.clone(), (asked, life));
                 }
             }
             Event::Given(given) => {
@@ -177,7 +191,7 @@ impl State {
             Event::Asked(asked) => self.check_asked(asked),
             Event::Answered(answered) => match self.asks.get(&answered.id) {
                 None => Err(format!("{} is no open question", answered.id)),
-                Some(asked) if answered.outcome == ApprovalOutcome::AllowedOnce && at >= asked.until => {
+                Some(asked) if answered.outcome.life().is_some() && at >= asked.until => {
                     Err(format!("the time for an answer to {} has passed", answered.id))
                 }
                 Some(_) => Ok(()),
@@ -227,9 +241,10 @@ impl State {
             };
         };
         // SECURITY: without this line a log could hold permissions that nobody gave.
-        let asked = self.allowed.get(ask).ok_or_else(|| format!("question {ask} was not answered with yes"))?;
+        let (asked, life) = self.allowed.get(ask).ok_or_else(|| format!("question {ask} was not answered with yes"))?;
         let offered = asked.offers.iter().any(|offer| offer.scope == given.scope && offer.life == given.life);
-        if !offered || given.digest.is_some_and(|digest| digest != asked.digest) {
+        let same = given.life == *life && given.asker == asked.asker.filter(|_| given.life == Life::Call);
+        if !offered || !same || given.digest.is_some_and(|digest| digest != asked.digest) {
             return Err(format!("question {ask} did not offer this"));
         }
         Ok(())

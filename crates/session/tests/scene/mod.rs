@@ -83,6 +83,7 @@ pub fn call<'a>(
         subject: Subject::Command,
         tool_name: "bash",
         call_id: None,
+        mode: policy.mode,
         policy,
         restrictions: closed,
         denied: &[],
