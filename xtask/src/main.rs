@@ -25,6 +25,7 @@ Usage: cargo xtask TASK
   lint                   our own lints: crate edges, unsafe, conditions, names, sizes, documents
   gen [--check]          write (or compare) the documents that are made from the code
   old-kernel             a smoke part of the suite on Linux 6.1 in a virtual machine (part of ci)
+  bench broker [ROUNDS]  what work costs with protected names, beside the same without and outside (default 11 rounds)
   bench fence [ROUNDS]   what files cost by the fence, beside std (default 11 rounds; writes a temporary directory only)
   bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
   bench roots [ROUNDS]   what a start costs with 1,000 writable roots, beside one with one (default 30 rounds)
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
 
 fn bench(what: &str, rounds: Option<usize>) -> Result<(), String> {
     match what {
+        "broker" => bench::broker::run(rounds.unwrap_or(11)),
         "fence" => bench::fence::run(rounds.unwrap_or(11)),
         "spawn" => bench::spawn(rounds.unwrap_or(300)),
         "roots" => bench::roots::run(rounds.unwrap_or(30)),

@@ -354,6 +354,21 @@ pub(crate) struct RestrictionOptions {
     pub(crate) keep_env: Vec<OsString>,
 }
 
+/// Whether files that tools outside obey are compared; shared by `run` and `exec`.
+#[derive(Debug, Default, Clone, Args)]
+pub(crate) struct HostFileOptions {
+    /// Files that tools outside execute or obey [default: report]
+    ///
+    /// report: writable directories are looked through before and after the command, and the
+    /// outcome lists which of these files it created, changed or removed: hooks and
+    /// configuration of git, settings of editors and agents, start files of shells, build
+    /// files, virtual environments, continuous integration, programs where PATH may lead,
+    /// set-id files. A line says so. What was changed and changed back is not seen. skip:
+    /// nothing is looked at.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "RULE")]
+    pub(crate) host_files: Option<String>,
+}
+
 /// Arguments of `pinfold run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -363,6 +378,9 @@ pub(crate) struct Run {
     /// What it is run for.
     #[command(flatten)]
     pub(crate) session: SessionOptions,
+    /// What is compared.
+    #[command(flatten)]
+    pub(crate) host: HostFileOptions,
     /// End the command after so many seconds
     ///
     /// Fractions are allowed: 0.5.
@@ -395,6 +413,9 @@ pub(crate) struct Exec {
     /// What it is run for.
     #[command(flatten)]
     pub(crate) session: SessionOptions,
+    /// What is compared.
+    #[command(flatten)]
+    pub(crate) host: HostFileOptions,
     /// End the command after so many milliseconds [default: 120000]
     ///
     /// More than 600000 counts as 600000.

@@ -68,7 +68,11 @@ pub(crate) fn exec(arguments: &Exec, around: &Surroundings) -> u8 {
                 Form::Text => render_finished(&finished, None),
             };
             let text = if text.ends_with('\n') { text } else { text + "\n" };
-            match print(&text) {
+            let printed = print(&text);
+            if form == Form::Text {
+                crate::host_files::remarks(&finished.outcome).iter().for_each(|line| say(line));
+            }
+            match printed {
                 Ok(()) => u8::try_from(finished.outcome.exit_status()).unwrap_or(125),
                 Err(error) => {
                     say(&format!("error: standard output: {error}"));
@@ -86,6 +90,7 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
     let mut options = arguments.policy.clone();
     let mut workdir = options.cwd.take().map(PathBuf::from);
     crate::request::execution_mode(options.mode.as_deref())?;
+    let host_files = crate::host_files::scan(&arguments.host)?;
     let asks = &arguments.session;
     let (mut held, mut configured) = match &asks.session {
         Some(id) => {
@@ -110,6 +115,7 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
     let recorded = held.as_mut().map(|held| held.begin(&argv, &request)).transpose()?;
     let (policy, mut call) = request.split();
     call.notes.extend(configured.notes().iter().cloned());
+    call.host_files = host_files;
     let configured_ms = configured.timeout.map(|timeout| timeout.as_secs_f64() * 1000.0);
     let mut wish = pinfold_executor::Request::new(command);
     (wish.workdir, wish.timeout_ms) = (workdir, arguments.timeout_ms.or(configured_ms));

@@ -17,6 +17,7 @@
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
 //! | `report_file` | the file of `run --report` |
+//! | `host_files` | files that tools outside obey: the option, and what is said |
 //! | `signals` | signals that end a call |
 //! | `host` | facts about the host |
 //! | `voice` | the prefix, errors, hints |
@@ -36,6 +37,7 @@ mod explain;
 mod fs;
 mod fs_arguments;
 mod host;
+mod host_files;
 pub mod manual;
 mod orphans;
 mod report_file;

@@ -16,7 +16,7 @@ use pinfold_policy::{
     BoundEvidence, Denial, DenialEvidence, Ending, ErrorCode, Outcome, SandboxError, SandboxMode, StatusEvidence,
     quote::quote, validate_command,
 };
-use pinfold_providers::{LocalProvider, RunOptions, Stream};
+use pinfold_providers::{HostFileScan, LocalProvider, RunOptions, Stream};
 use pinfold_session::SessionError;
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         Ok(prepared) => prepared,
         Err(error) => return refuse(error),
     };
-    let Prepared { request, configured, mut held, run } = prepared;
+    let Prepared { request, configured, mut held, run, host_files } = prepared;
     let watch = match Watch::begin() {
         Ok(watch) => watch,
         Err(error) => {
@@ -63,6 +63,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     };
     let (policy, mut call) = request.split();
     call.notes.extend(configured.notes().iter().cloned());
+    call.host_files = host_files;
     let mode = held.as_ref().map_or(policy.mode, Held::mode);
     if policy.mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {}", policy.mode));
@@ -123,6 +124,7 @@ struct Prepared {
     configured: Configured,
     held: Option<Held>,
     run: RunOptions,
+    host_files: HostFileScan,
 }
 
 impl Prepared {
@@ -130,6 +132,7 @@ impl Prepared {
         // A command that cannot be run, and words that mean nothing, are refused before a file is read.
         validate_command(&arguments.argv)?;
         crate::request::execution_mode(arguments.policy.mode.as_deref())?;
+        let host_files = crate::host_files::scan(&arguments.host)?;
         let (held, configured) = match &arguments.session.session {
             Some(id) => {
                 let (held, configured) = Held::open(id, &arguments.policy, arguments.session.asks(), around)?;
@@ -145,7 +148,8 @@ impl Prepared {
         let timeout = arguments.timeout.as_deref().map(crate::request::timeout).transpose()?.or(configured.timeout);
         // Nobody is asked for a call whose report has no place.
         report_of(arguments, &request)?;
-        Ok(Self { request, configured, held, run: RunOptions { timeout, ..RunOptions::default() } })
+        let run = RunOptions { timeout, ..RunOptions::default() };
+        Ok(Self { request, configured, held, run, host_files })
     }
 }
 
@@ -276,6 +280,9 @@ fn remarks(outcome: &Outcome, argv: &[OsString], meant: &Meant<'_>, reported: bo
         }
         _ => Vec::new(),
     });
+    if !reported {
+        lines.extend(crate::host_files::remarks(outcome));
+    }
     lines
 }
 

@@ -14,6 +14,8 @@
 //! | [`guarantee`] | the closed list of promises, and how strongly one is kept |
 //! | [`report`] | what was enforced for one call, with a roll-up that nobody sets by hand |
 //! | [`protect`] | names inside writable roots that stay as they are |
+//! | [`obeyed`] | names that tools outside execute or obey |
+//! | [`host_files`] | which of them a call created or changed |
 //! | [`restrictions`] | what a call closes beyond its mode |
 //! | [`limits`] | what a call may use up |
 //! | [`outcome`] | whether the command ran, how it ended, what was refused and how we know |
@@ -50,10 +52,12 @@ pub mod error;
 pub mod escalation;
 pub mod file_error;
 pub mod guarantee;
+pub mod host_files;
 pub mod launcher_stage;
 pub mod limits;
 pub mod markers;
 pub mod mode;
+pub mod obeyed;
 pub mod outcome;
 pub mod pattern;
 pub mod policy;
@@ -71,9 +75,11 @@ pub use dialect::Dialect;
 pub use error::{BackendRefusal, CommandProblem, ErrorBody, ErrorCode, RootProblem, RootRole, SandboxError};
 pub use file_error::FileErrorCode;
 pub use guarantee::{Guarantee, GuaranteeReport, Layer, Strength};
+pub use host_files::{HostChange, HostFile, HostFileType, HostFiles};
 pub use launcher_stage::LauncherStage;
 pub use limits::{Bound, BoundEvidence, BoundMeans, BoundMet, BoundScope, Limits, Resource};
 pub use mode::{ConfinedMode, SandboxMode};
+pub use obeyed::{Ground, Obeyed, ObeyedKind, Sight};
 pub use outcome::{Denial, DenialEvidence, DeniedProcess, Ending, Outcome, StatusEvidence, Stop, Verdict};
 pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};

@@ -2,6 +2,7 @@
 //! evidence. The verdict is derived from these facts by one function and cannot be set, also not through JSON.
 
 use crate::error::ErrorCode;
+use crate::host_files::HostFiles;
 use crate::limits::BoundMet;
 use crate::report::EnforcementReport;
 use crate::signal::Signal;
@@ -211,7 +212,7 @@ impl Verdict {
 
 /// Holds everything there is to say about how one call ended.
 ///
-/// Its JSON form is `{verdict, ending, ran, denials, boundsMet?, statusEvidence, report?, durationMs}`. A verdict or `ran` that
+/// Its JSON form is `{verdict, ending, ran, denials, boundsMet?, hostFiles?, statusEvidence, report?, durationMs}`. A verdict or `ran` that
 /// does not follow from the rest is refused when read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WireOutcome", into = "WireOutcome")]
@@ -219,6 +220,8 @@ pub struct Outcome {
     ending: Ending,
     denials: Vec<Denial>,
     bounds_met: Vec<BoundMet>,
+    // Most outcomes have none.
+    host_files: Option<Box<HostFiles>>,
     status_evidence: StatusEvidence,
     report: Option<EnforcementReport>,
     duration_ms: u64,
@@ -237,7 +240,7 @@ impl Outcome {
     ) -> Self {
         let text_counts = matches!(ending, Ending::Exited { code } if code != 0);
         denials.retain(|denial| text_counts || denial.evidence != DenialEvidence::Inferred);
-        Self { ending, denials, bounds_met: Vec::new(), status_evidence, report, duration_ms }
+        Self { ending, denials, bounds_met: Vec::new(), host_files: None, status_evidence, report, duration_ms }
     }
 
     /// Returns the same with the bounds that are known to have been met.
@@ -249,6 +252,16 @@ impl Outcome {
     /// show only in an error that the command receives.
     pub fn bounds_met(&self) -> &[BoundMet] {
         &self.bounds_met
+    }
+
+    /// Returns the same with what the call did to files that tools outside obey.
+    pub fn with_host_files(self, host_files: Option<HostFiles>) -> Self {
+        Self { host_files: host_files.map(Box::new), ..self }
+    }
+
+    /// Returns what the call did to files that tools outside execute or obey; absent if nobody asked, or it did not run.
+    pub fn host_files(&self) -> Option<&HostFiles> {
+        self.host_files.as_deref()
     }
 
     /// Returns the one-word sum.
@@ -314,6 +327,8 @@ struct WireOutcome {
     denials: Vec<Denial>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     bounds_met: Vec<BoundMet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host_files: Option<HostFiles>,
     status_evidence: StatusEvidence,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<EnforcementReport>,
@@ -328,6 +343,7 @@ impl From<Outcome> for WireOutcome {
             ending: outcome.ending,
             denials: outcome.denials,
             bounds_met: outcome.bounds_met,
+            host_files: outcome.host_files.map(|found| *found),
             status_evidence: outcome.status_evidence,
             report: outcome.report,
             duration_ms: outcome.duration_ms,
@@ -340,7 +356,8 @@ impl TryFrom<WireOutcome> for Outcome {
 
     fn try_from(wire: WireOutcome) -> Result<Self, Self::Error> {
         let outcome = Self::new(wire.ending, wire.denials, wire.status_evidence, wire.report, wire.duration_ms)
-            .with_bounds_met(wire.bounds_met);
+            .with_bounds_met(wire.bounds_met)
+            .with_host_files(wire.host_files);
         if outcome.verdict() != wire.verdict {
             return Err(format!("verdict is {} but follows from the ending as {}", wire.verdict, outcome.verdict()));
         }

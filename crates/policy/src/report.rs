@@ -7,7 +7,7 @@ use crate::limits::Bound;
 use crate::mode::SandboxMode;
 use crate::wire::escaped;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Describes the temp area that the command finds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,6 +134,11 @@ impl EnforcementReport {
     /// Returns the provider's name.
     pub fn backend(&self) -> &str {
         &self.facts.backend
+    }
+
+    /// Returns the workspace root, resolved.
+    pub fn workspace_root(&self) -> &Path {
+        &self.facts.workspace_root
     }
 
     /// Returns the mode the call ran under.

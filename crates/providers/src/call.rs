@@ -75,6 +75,28 @@ impl Default for HardLinkScan {
     }
 }
 
+/// Says whether a call's outcome lists the files that tools outside execute or obey and that the call created or changed
+/// ([`pinfold_policy::HostFiles`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostFileScan {
+    /// The writable roots are looked through before and after the call. A look ends at either limit and is then reported as
+    /// incomplete.
+    Compare {
+        /// How many directory entries one look takes.
+        max_entries: u64,
+        /// How long one look takes; ten times as long, at most, for what lies in directories that are obeyed.
+        max_time: Duration,
+    },
+    /// Nothing is looked at, and the outcome has no list.
+    #[default]
+    Skip,
+}
+
+impl HostFileScan {
+    /// Limits that usual workspaces do not meet: 100,000 entries and 150 ms for each of the two looks.
+    pub const USUAL: Self = Self::Compare { max_entries: 100_000, max_time: Duration::from_millis(150) };
+}
+
 /// Says what becomes of a restriction that a mechanism cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Insistence {
@@ -103,6 +125,8 @@ pub struct CallOptions {
     pub unsupervised: bool,
     /// The search for hard links.
     pub hard_links: HardLinkScan,
+    /// The report of files that tools outside execute or obey. For [`crate::LocalProvider::run`] only.
+    pub host_files: HostFileScan,
     /// What is closed beyond the mode. A mechanism that cannot hold one of them is not used.
     pub restrictions: Restrictions,
     /// Whether closing sockets may be given up where the mechanism cannot do it.

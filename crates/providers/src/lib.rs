@@ -29,6 +29,7 @@
 //! | `own_copies` | files of root's that ssh refuses where they seem to be nobody's |
 //! | `environment` | variables without credentials |
 //! | `hard_links` | files below a root that have names elsewhere |
+//! | `host_files` | files that tools outside execute or obey, before and after a call |
 //! | `mounts` | mounts below a root, and mounts that the host shares |
 //! | `linux_namespace` … | one folder per mechanism: `probe`, `plan`, `start` where it differs, `golden/` |
 
@@ -50,6 +51,7 @@ mod control_groups;
 mod custom_runner;
 mod environment;
 mod hard_links;
+mod host_files;
 mod launcher;
 mod limits;
 mod linux_bwrap;
@@ -74,7 +76,7 @@ mod verdict_file;
 pub use backend::{Backend, UnknownBackend};
 pub use call::{
     Attempt, BeforeStart, CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan,
-    Insistence, Observer, OnSpawn, Output, ProviderConfig, RunOptions, RunResult, Stream,
+    HostFileScan, Insistence, Observer, OnSpawn, Output, ProviderConfig, RunOptions, RunResult, Stream,
 };
 pub use cancel::Cancel;
 pub use environment::scrub as scrub_environment;

@@ -3,6 +3,7 @@
 //! Everything is started from this one process, one after the other in each round and in another order in the next, and
 //! compared with the bare spawn of the same round: a noisy machine moves both.
 
+pub(crate) mod broker;
 pub(crate) mod fence;
 pub(crate) mod roots;
 pub(crate) mod session;

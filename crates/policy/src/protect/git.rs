@@ -13,11 +13,11 @@ use super::{Effect, Surroundings};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-fn is(name: &OsStr, word: &str) -> bool {
+pub(crate) fn is(name: &OsStr, word: &str) -> bool {
     name.as_encoded_bytes().eq_ignore_ascii_case(word.as_bytes())
 }
 
-fn is_any(name: &OsStr, words: &[&str]) -> bool {
+pub(crate) fn is_any(name: &OsStr, words: &[&str]) -> bool {
     words.iter().any(|word| is(name, word))
 }
 
@@ -28,7 +28,7 @@ const CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "
 const WAYS: [&str; 3] = ["info", "worktrees", "modules"];
 
 /// Directories in a repository of which git obeys nothing, and in which branches may have any name.
-const DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "annex"];
+pub(crate) const DATA: [&str; 5] = ["objects", "refs", "logs", "lfs", "annex"];
 
 /// Returns the rule on a path, given as its names. `above(n)` is the directory of the first `n` of them.
 pub(super) fn rule_on(
@@ -98,7 +98,7 @@ fn link_inside(rest: &[&OsStr]) -> Option<ProtectionRule> {
 }
 
 /// Whether the first names of a path inside a repository lead to what git obeys.
-fn is_control(rest: &[&OsStr]) -> bool {
+pub(crate) fn is_control(rest: &[&OsStr]) -> bool {
     match rest {
         [first, second, ..] if is(first, "info") => is(second, "attributes"),
         [first, ..] => is_any(first, &CONTROL),
@@ -106,10 +106,15 @@ fn is_control(rest: &[&OsStr]) -> bool {
     }
 }
 
+/// Whether a directory that has these entries is a repository, or one's administrative directory.
+pub(crate) fn holds_repository(has: &dyn Fn(&str) -> bool) -> bool {
+    (has("objects") && has("refs")) || (has("commondir") && has("HEAD"))
+}
+
 /// Whether a directory is a repository by what it holds, or the administrative directory of one's worktree.
 fn is_repository(directory: &Path, around: &dyn Surroundings) -> bool {
     let has = |name: &str| around.exists(&directory.join(name));
-    if (has("objects") && has("refs")) || (has("commondir") && has("HEAD")) {
+    if holds_repository(&has) {
         return true;
     }
     let parent = directory.parent().filter(|parent| parent.file_name().is_some_and(|name| is(name, "worktrees")));

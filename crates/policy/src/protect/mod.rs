@@ -11,16 +11,15 @@
 //!
 //! References: gitrepository-layout(5), git-config(1) "include", "core.hooksPath", git-worktree(1) "Details".
 
-mod git;
+pub(crate) mod git;
 mod names;
 
+use crate::obeyed::Obeyed;
 use crate::pattern::PathPattern;
 use crate::{SandboxError, quote::quote, wire};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
-
-pub use names::SETTINGS_IN_HOME;
 
 /// Holds what a caller wants protected in the writable roots. By default nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -157,7 +156,7 @@ impl ProtectedNames {
         self.default_names = true;
         if let Some(home) = home {
             self.tops.push(home.to_owned());
-            let settings = SETTINGS_IN_HOME.iter().map(|name| (home.join(name), ProtectionRule::HomeSettings));
+            let settings = Obeyed::in_home().map(|(name, _)| (home.join(name), ProtectionRule::HomeSettings));
             self.further.extend(settings);
         }
         self

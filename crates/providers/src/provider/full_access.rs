@@ -59,6 +59,14 @@ impl LocalProvider {
         if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
             return Ok(never_started(ending, report, begun));
         }
+        // What cannot be pinned is not looked at; the command may go anywhere.
+        let mut roots: Vec<PinnedRoot> = std::iter::once(&policy.workspace_root)
+            .chain(&policy.additional_writable_roots)
+            .filter_map(|root| pin_physical(&root.canonicalize().ok()?).ok())
+            .collect();
+        roots.sort_by(|one, other| one.path.cmp(&other.path));
+        roots.dedup();
+        let before = Before::look(&roots, call.host_files);
         let ended = crate::run::run(Start {
             argv,
             environment: &environment,
@@ -76,7 +84,8 @@ impl LocalProvider {
         });
         let (ending, stdout, stderr) = outcome::unconfined(ended, &argv[0], run.timeout);
         let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));
-        Ok(RunResult { outcome, stdout, stderr })
+        let changed = before.filter(|_| outcome.ran()).map(Before::compare);
+        Ok(RunResult { outcome: outcome.with_host_files(changed), stdout, stderr })
     }
 }
 

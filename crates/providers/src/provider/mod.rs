@@ -13,6 +13,7 @@ use crate::closed::{self, Closed, Denied};
 use crate::control_groups::{CallGroup, Places};
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
+use crate::host_files::Before;
 use crate::limits::{self, Bounds, Kernel, Means};
 use crate::mounts::Mounts;
 use crate::outcome::{Attempted, interpret};
@@ -233,6 +234,7 @@ impl LocalProvider {
         }
         (ours.terminal, ours.environment, ours.notes) = (passes_terminal(run), environment, scrubbed);
         let mut passed_over = PassedOver::default();
+        let mut before = Before::look(&ours.roots.writable, call.host_files);
         let mut chain = self.candidates(call)?;
         let mut looks = 1;
         loop {
@@ -275,7 +277,9 @@ impl LocalProvider {
             let (refusal, runner_failure, stdout, stderr) = match attempted {
                 Attempted::Over { ending, denials, evidence, stdout, stderr } => {
                     let outcome = Outcome::new(ending, denials, evidence, Some(prepared.report), elapsed(begun));
-                    return Ok(RunResult { outcome: limits::note_met(outcome, &met), stdout, stderr });
+                    let changed = before.take().filter(|_| outcome.ran()).map(Before::compare);
+                    let outcome = limits::note_met(outcome, &met).with_host_files(changed);
+                    return Ok(RunResult { outcome, stdout, stderr });
                 }
                 Attempted::NotConfined { refusal, runner_failure, stdout, stderr } => {
                     (refusal, runner_failure, stdout, stderr)
