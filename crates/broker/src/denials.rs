@@ -1,7 +1,8 @@
 //! What was refused, as lines on the status channel. The command has no descriptor of it.
 //!
-//! Bounded: each refusal is told once when it happens and once more, with its number, at the end; beyond
-//! [`MOST_DISTINCT`] different ones only their number is told.
+//! Bounded: each refusal is told when it happens, and once more, with its number, at the end. One that happens again and again
+//! is told each time at first and then at most every [`PAUSE`], up to [`MOST_AGAIN_BYTES`] in all; beyond [`MOST_DISTINCT`]
+//! different ones only their number is told.
 
 use pinfold_policy::ProtectionRule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,9 +11,16 @@ use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How many different refusals are told.
 const MOST_DISTINCT: usize = 256;
+/// How often each is told as it happens, at least.
+const EACH_TIME: u64 = 16;
+/// How long one that has happened so often is then only counted.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How many bytes of lines tell what was told before; a reader may keep no more than a megabyte in all.
+const MOST_AGAIN_BYTES: usize = 256 << 10;
 /// A line stays below this many bytes; a pipe takes up to PIPE_BUF at once (pipe(7)).
 const MOST_BYTES: usize = 1500;
 
@@ -31,6 +39,7 @@ struct First {
     process: u32,
     name: Vec<u8>,
     count: u64,
+    told: Instant,
 }
 
 /// Collects refusals.
@@ -38,11 +47,13 @@ struct First {
 pub(crate) struct Denials {
     status: Option<OwnedFd>,
     known: Mutex<(HashMap<Denial, First>, u64)>,
+    /// What may still be told again.
+    again: Mutex<usize>,
 }
 
 impl Denials {
     pub(crate) fn new(status: Option<OwnedFd>) -> Self {
-        Self { status, known: Mutex::default() }
+        Self { status, known: Mutex::default(), again: Mutex::new(MOST_AGAIN_BYTES) }
     }
 
     /// Notes one refusal; number and name of the process are asked for once for each different one.
@@ -50,6 +61,10 @@ impl Denials {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(first) = known.0.get_mut(&denial) {
             first.count += 1;
+            if first.count <= EACH_TIME || first.told.elapsed() >= PAUSE {
+                first.told = Instant::now();
+                self.say_again(&line(&denial, first));
+            }
             return;
         }
         if known.0.len() >= MOST_DISTINCT {
@@ -57,7 +72,7 @@ impl Denials {
             return;
         }
         let (process, name) = who();
-        let first = First { process, name, count: 1 };
+        let first = First { process, name, count: 1, told: Instant::now() };
         self.say(&line(&denial, &first));
         known.0.insert(denial, first);
     }
@@ -70,6 +85,14 @@ impl Denials {
         }
         if known.1 > 0 {
             self.say(&format!("denied-more {}\n", known.1));
+        }
+    }
+
+    fn say_again(&self, line: &str) {
+        let mut left = self.again.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(less) = left.checked_sub(line.len()) {
+            *left = less;
+            self.say(line);
         }
     }
 
@@ -117,7 +140,7 @@ mod tests {
     use std::io::Read as _;
 
     #[test]
-    fn each_refusal_is_told_once_and_counted_and_the_rest_only_counted() {
+    fn each_refusal_is_told_and_counted_and_the_rest_only_counted() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let denials = Denials::new(Some(writer.into()));
         let denial =
@@ -133,17 +156,39 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), MOST_DISTINCT + 2);
         assert_eq!(lines[0], "denied open EPERM git-control 7 1 a\\x20b /w/0");
-        assert_eq!(lines[MOST_DISTINCT], "denied open EPERM git-control 7 1001 a\\x20b /w/0");
-        assert_eq!(lines[MOST_DISTINCT + 1], "denied-more 10");
+        // Fifteen times more as they happened, and a few if that took long.
+        assert_eq!(lines[MOST_DISTINCT], "denied open EPERM git-control 7 2 a\\x20b /w/0");
+        assert_eq!(lines[MOST_DISTINCT + 14], "denied open EPERM git-control 7 16 a\\x20b /w/0");
+        assert!((MOST_DISTINCT + 17..MOST_DISTINCT + 100).contains(&lines.len()), "{}", lines.len());
+        let [.., last, more] = lines.as_slice() else { panic!() };
+        assert_eq!((*last, *more), ("denied open EPERM git-control 7 1001 a\\x20b /w/0", "denied-more 10"));
+    }
+
+    #[test]
+    fn what_is_told_again_is_bounded() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let denials = Denials::new(Some(writer.into()));
+        let thread = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).map(|_| bytes.len())
+        });
+        for turn in 0..EACH_TIME {
+            for index in 0..MOST_DISTINCT {
+                let path = format!("/w/{}{index}", "x".repeat(1000)).into();
+                denials.note(Denial { operation: "open", path, rule: None }, || (turn as u32, Vec::new()));
+            }
+        }
+        drop(denials);
+        let first = MOST_DISTINCT * 1100;
+        assert!((MOST_AGAIN_BYTES..first + MOST_AGAIN_BYTES).contains(&thread.join().unwrap().unwrap()));
     }
 
     #[test]
     fn foreign_bytes_stay_in_their_word_and_a_long_path_is_left_out() {
         assert_eq!(escaped(b"a\nb\\ \x1b\xff"), "a\\nb\\\\\\x20\\x1B\\xFF");
         let denial = Denial { operation: "open", path: "/".repeat(4000).into(), rule: None };
-        let line = line(&denial, &First { process: 1, name: Vec::new(), count: 1 });
+        let line = line(&denial, &First { process: 1, name: Vec::new(), count: 1, told: Instant::now() });
         assert_eq!(line, "denied open EPERM - 1 1 - -\n");
     }
 }

@@ -144,6 +144,8 @@ fn execute(
     let mut config = ExecutorConfig { call, ..ExecutorConfig::new(policy) };
     // A file with the whole output would go with this process, before anybody could read it.
     config.spill_places.clear();
+    // One command: a launcher that stays would be one process more.
+    config.resident = false;
     if let Some(bytes) = arguments.max_output_bytes {
         config.max_output_bytes = bytes;
     }

@@ -66,10 +66,13 @@ pub enum Driver {
     Cli,
     /// `pinfold-run` with a plan made here, the same as the CLI's: for what the CLI would hide from the launcher.
     Launcher,
+    /// A program that makes two calls by a resident launcher (`pinfold-by-resident`); this is the second one. Where the
+    /// mechanism has none (bubblewrap), as [`Driver::Launcher`]. It leaves its outcome in the same place.
+    Resident,
 }
 
 /// What [`confined_command`] uses: the suites that ask the launcher for its own promises. The matrix names its drivers.
-/// `PINFOLD_TEST_DRIVER=cli|launcher` overrules it.
+/// `PINFOLD_TEST_DRIVER=cli|launcher|resident` overrules it.
 const DEFAULT_DRIVER: Driver = Driver::Launcher;
 
 /// One confined run: which walls, for whom, around what.
@@ -108,8 +111,9 @@ pub fn confined_command_by(driver: Driver, run: &Run, argv: &[&OsStr]) -> Comman
     }
     words.extend(match (run.backend, driver) {
         (Backend::Unconfined, _) => Vec::new(),
-        (_, Driver::Cli) => by_cli(run),
-        (_, Driver::Launcher) => by_launcher(run),
+        (_, Driver::Cli) => by_cli(run, "pinfold"),
+        (Backend::Namespace | Backend::Landlock, Driver::Resident) => by_cli(run, BY_RESIDENT),
+        (_, Driver::Launcher) | (Backend::Bwrap, Driver::Resident) => by_launcher(run),
     });
     words.extend(argv.iter().map(|w| (*w).to_owned()));
     let mut words = words.into_iter();
@@ -127,6 +131,7 @@ fn driver() -> Driver {
     match std::env::var("PINFOLD_TEST_DRIVER").as_deref() {
         Ok("cli") => Driver::Cli,
         Ok("launcher") => Driver::Launcher,
+        Ok("resident") => Driver::Resident,
         _ => DEFAULT_DRIVER,
     }
 }
@@ -145,6 +150,12 @@ pub fn needed_by(driver: Driver, backend: Backend) -> &'static [(&'static str, &
         (_, Driver::Cli) => {
             &[("pinfold", "pinfold-cli"), ("pinfold-run", "pinfold-launcher"), ("pinfold-broker", "pinfold-broker")]
         }
+        (_, Driver::Resident) => &[
+            ("pinfold", "pinfold-cli"),
+            ("pinfold-run", "pinfold-launcher"),
+            ("pinfold-broker", "pinfold-broker"),
+            (BY_RESIDENT, "pinfold-conformance"),
+        ],
         (_, Driver::Launcher) => &[("pinfold-run", "pinfold-launcher")],
     }
 }
@@ -155,8 +166,11 @@ pub fn outcome_file(temp: &Path) -> PathBuf {
     temp.join("shm/outcome.json")
 }
 
-fn by_cli(run: &Run) -> Vec<OsString> {
-    let mut words: Words = Words(vec![run.bin.join("pinfold").into()]);
+/// The program that takes words of `pinfold run` and uses a resident launcher.
+pub const BY_RESIDENT: &str = "pinfold-by-resident";
+
+fn by_cli(run: &Run, program: &str) -> Vec<OsString> {
+    let mut words: Words = Words(vec![run.bin.join(program).into()]);
     words.add(["run", "--backend", run.backend.name(), "--mode", run.mode.name(), "--report"]);
     words.add([outcome_file(run.temp)]);
     words.add(["--workspace".as_ref(), run.ws]);

@@ -3,7 +3,7 @@
 //! Tests are called `BACKEND/MODE/UID/ATTEMPT` and found when the program starts. The attempts of one backend, mode and uid
 //! are made in one run of `pinfold run`, when the first of its tests is; `report-equals-outcome` compares that run's report
 //! with what its attempts came to. `by-launcher`: the run was started by the launcher alone, because the CLI closes
-//! descriptors before the launcher sees them. With `--exact NAME` (cargo-nextest) only that attempt is made.
+//! descriptors before the launcher sees them. `by-resident`: by a program whose calls a resident launcher begins. With `--exact NAME` (cargo-nextest) only that attempt is made.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::expect::{Expectation, Row, rows};
@@ -25,7 +25,7 @@ fn main() {
     let mut trials = vec![Trial::test("table/lists-every-attempt", table_lists_every_attempt)];
     for (driver, backend, mode, uid) in cells() {
         // What the launcher alone has to show: it closes what the CLI would have closed already.
-        let is_ours = move |id: &str| driver == Driver::Cli || id.starts_with("inherit-");
+        let is_ours = move |id: &str| driver != Driver::Launcher || id.starts_with("inherit-");
         let made: Vec<&'static str> = made.iter().copied().filter(|id| is_ours(id)).collect();
         let shared = Shared::default();
         // The first test of this run makes it; the others read what it came to.
@@ -33,7 +33,11 @@ fn main() {
             let run = || run_all(driver, backend, mode, uid, &made).map(Arc::new);
             Ok(Arc::clone(shared.get_or_init(run).as_ref()?))
         });
-        let by = if driver == Driver::Launcher { "by-launcher/" } else { "" };
+        let by = match driver {
+            Driver::Cli => "",
+            Driver::Launcher => "by-launcher/",
+            Driver::Resident => "by-resident/",
+        };
         let mut add = |claim: &str, check: Check| {
             let results = Arc::clone(&results);
             let name = format!("{}/{}/{uid}/{by}{claim}", backend.name(), mode.name());
@@ -46,7 +50,7 @@ fn main() {
         if backend == Backend::Unconfined {
             let rows = rows.clone();
             add("passes-no-denial", Box::new(move |results| passes_no_denial(&rows, uid, results)));
-        } else if driver == Driver::Cli {
+        } else if driver != Driver::Launcher {
             let rows = rows.clone();
             let compare = move |results: &Results| promise::compare(&rows, backend, mode, uid, results);
             add("report-equals-outcome", Box::new(move |results| all_well(&compare(results)?)));
@@ -58,11 +62,15 @@ fn main() {
 /// Every run that is made.
 fn cells() -> Vec<(Driver, Backend, Mode, u32)> {
     let mut cells = Vec::new();
-    for driver in [Driver::Cli, Driver::Launcher] {
+    for driver in [Driver::Cli, Driver::Launcher, Driver::Resident] {
         for backend in Backend::ALL {
             for mode in Mode::ALL {
                 // Nothing tells the modes apart where nothing is confined, and nothing the drivers.
-                if backend == Backend::Unconfined && (mode == Mode::ReadOnly || driver == Driver::Launcher) {
+                if backend == Backend::Unconfined && (mode == Mode::ReadOnly || driver != Driver::Cli) {
+                    continue;
+                }
+                // Bubblewrap is executed by whoever runs the command.
+                if backend == Backend::Bwrap && driver == Driver::Resident {
                     continue;
                 }
                 cells.extend(uids().into_iter().map(|uid| (driver, backend, mode, uid)));

@@ -8,7 +8,8 @@ use crate::spill::{Fitness, Spill, SpillPlace, SpillStore};
 use crate::{environment, shell};
 use pinfold_policy::{ExecutionPolicy, SandboxError, SandboxMode, SessionId, Variables};
 use pinfold_providers::{
-    Attempt, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, Ruling, RunOptions, Stream, unnamed_file,
+    Attempt, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, RefusalFeed, Ruling, RunOptions, Stream,
+    unnamed_file,
 };
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -181,6 +182,7 @@ impl Executor {
             // The provider looks for refusals at the end of it.
             stderr: Stream::Capture { limit: self.limits.output_bytes },
             grace: self.limits.grace,
+            resident: self.config.resident,
             ..RunOptions::default()
         }
     }
@@ -191,7 +193,17 @@ impl Executor {
         spec: &Spec,
         given: [Option<Arc<OwnedFd>>; 3],
     ) -> Result<(Process, Chosen), ExecutorError> {
-        let run = RunOptions { given, ..self.collecting() };
+        self.launch_told(spec, given, None)
+    }
+
+    /// The same, with somebody who is told of refusals as they happen.
+    pub(crate) fn launch_told(
+        &self,
+        spec: &Spec,
+        given: [Option<Arc<OwnedFd>>; 3],
+        refusals: Option<Arc<RefusalFeed>>,
+    ) -> Result<(Process, Chosen), ExecutorError> {
+        let run = RunOptions { given, refusals, ..self.collecting() };
         self.launch(spec, Cancel::new(), self.limits.output_bytes, run)
     }
 

@@ -112,6 +112,9 @@ pub struct ExecutorConfig {
     pub shell_timeout_ms: f64,
     /// How many commands may run at once: 256.
     pub max_processes: usize,
+    /// Whether a launcher that stays makes the processes (see [`pinfold_providers::RunOptions::resident`]): true. For one
+    /// command alone it is one process more.
+    pub resident: bool,
 }
 
 impl ExecutorConfig {
@@ -132,6 +135,7 @@ impl ExecutorConfig {
             spill_places: crate::spill::default_places(),
             shell_timeout_ms: 300_000.0,
             max_processes: 256,
+            resident: true,
         }
     }
 }

@@ -17,10 +17,10 @@ use crate::result::{Finished, SandboxFacts, whole_milliseconds};
 use pinfold_policy::escalation::Subject;
 use pinfold_policy::markers::runner_failed_marker;
 use pinfold_policy::{
-    Classification, Denial, Ending, ExecutionPolicy, Outcome, SandboxError, SandboxMode, SessionId, StatusEvidence,
-    Stop,
+    Classification, Denial, DenialEvidence, Ending, ExecutionPolicy, Outcome, SandboxError, SandboxMode, SessionId,
+    StatusEvidence, Stop,
 };
-use pinfold_providers::{Cancel, Output};
+use pinfold_providers::{Cancel, Output, RefusalFeed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -57,7 +57,10 @@ pub struct ShellRequest {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShellFinished {
-    /// Every fact, as for a command of its own. The status is the one that the shell reports.
+    /// Every fact, as for a command of its own. The status is the one that the shell reports. Refusals that the broker told
+    /// are those of the time in which the command ran: what it was refused, and what a job was that an earlier command left
+    /// in the background. One that had happened more than 16 times before, and again within 100 ms before the command, may be
+    /// missing; then the lines of error output stand for it.
     #[serde(flatten)]
     pub finished: Finished,
     /// What is to be said before the output: that the shell was started anew, and why.
@@ -99,6 +102,8 @@ struct Live {
     stdout: File,
     stderr: File,
     chosen: Chosen,
+    /// What is refused to whatever runs in it.
+    refusals: Arc<RefusalFeed>,
     /// The status of the last command, which `$?` is in the next.
     last: i32,
 }
@@ -194,6 +199,8 @@ impl Shell {
             streams[index].push(bytes, &places[index]);
         };
         let nonce = nonce().map_err(|error| ExecutorError::host("a random word", &error))?;
+        // What came since the last command belongs to jobs that it left in the background.
+        drop(running.refusals.take());
         let waited = match running.send(&framed(&request.command, running.last, &nonce), deadline, cancel, &mut collect)
         {
             Ok(()) => running.wait(&nonce, deadline, cancel, &mut collect),
@@ -205,7 +212,8 @@ impl Shell {
         let (outcome, ended) = match waited {
             Waited::Reported(code) => {
                 running.last = code;
-                let denials = denials(code, started.as_ref(), &streams[1]);
+                let mut denials = denials(code, started.as_ref(), &streams[1]);
+                told_while_it_ran(&mut denials, running.refusals.take());
                 let ending = Ending::Exited { code };
                 *live = Some(running);
                 (Outcome::new(ending, denials, StatusEvidence::Inferred, report, took(begun)), None)
@@ -232,7 +240,9 @@ impl Shell {
                 };
                 let evidence = end.outcome.status_evidence();
                 let text = said.unwrap_or_else(|| "[shell ended: its command did not end in time]".to_owned());
-                let denials = end.outcome.denials().to_vec();
+                let mut denials: Vec<_> = end.outcome.denials().to_vec();
+                denials.retain(|denial| denial.evidence != DenialEvidence::Broker);
+                told_while_it_ran(&mut denials, running.refusals.take());
                 (Outcome::new(ending, denials, evidence, report, took(begun)), Some(text))
             }
         };
@@ -275,6 +285,14 @@ fn denials(code: i32, started: Option<&Started>, stderr: &Collector) -> Vec<Deni
     match dialect.classify(Some(code), stderr.tail()) {
         Classification::Denied(lines) => lines.into_iter().map(Denial::inferred).collect(),
         Classification::RunnerFailure(_) | Classification::Ordinary => Vec::new(),
+    }
+}
+
+/// Adds what was told on the status channel while a command ran: what it was refused, and what a job in the background was.
+fn told_while_it_ran(denials: &mut Vec<Denial>, told: Vec<Denial>) {
+    if !told.is_empty() {
+        // They say which path and which rule; lines of error output say the same with less.
+        *denials = told;
     }
 }
 
@@ -339,8 +357,10 @@ impl Live {
             policy: policy.clone(),
         };
         let given: [OwnedFd; 3] = [theirs.into(), their_stdout.into(), their_stderr.into()];
-        let (process, chosen) = executor.launch_given(&spec, given.map(|fd| Some(Arc::new(fd))))?;
-        let mut live = Self { process, policy: policy.clone(), control, stdout, stderr, chosen, last: 0 };
+        let refusals = Arc::new(RefusalFeed::default());
+        let given = given.map(|fd| Some(Arc::new(fd)));
+        let (process, chosen) = executor.launch_told(&spec, given, Some(Arc::clone(&refusals)))?;
+        let mut live = Self { process, policy: policy.clone(), control, stdout, stderr, chosen, refusals, last: 0 };
         let nonce = nonce().map_err(|error| ExecutorError::host("a random word", &error))?;
         let deadline = Instant::now() + READY_WITHIN;
         let mut said = Vec::new();

@@ -80,6 +80,8 @@ pub(crate) struct Command {
     pub(crate) pumps: Pumps,
     pub(crate) directory: Option<Directory>,
     pub(crate) progress: Progress,
+    /// Who must be our parent, if that is known.
+    pub(crate) caller: Option<i32>,
     /// The process whose end is the command's end: the caller, or the launcher that supervises.
     pub(crate) follow: Option<i32>,
     /// There is a controlling terminal to get rid of.

@@ -10,6 +10,8 @@ use crate::sys::Text;
 pub struct Start {
     pub(crate) arguments: &'static [Text],
     pub(crate) environment: &'static [Text],
+    /// Who must be our parent, where somebody else made this process for it.
+    pub(crate) caller: Option<i32>,
 }
 
 impl Start {
@@ -34,6 +36,7 @@ impl Start {
             Self {
                 arguments: core::slice::from_raw_parts(arguments.cast(), count),
                 environment: core::slice::from_raw_parts(environment.cast(), variables),
+                caller: None,
             }
         }
     }

@@ -31,6 +31,7 @@ mod mounts;
 mod outside;
 pub mod run;
 mod seccomp;
+mod serve;
 mod spec;
 mod status;
 mod streams;

@@ -9,6 +9,7 @@ use crate::entry::Start;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
 use crate::outside;
+use crate::serve;
 use crate::spec::{self, Plan, Role, Wall};
 use crate::status::{Line, Status};
 use crate::streams::Pumps;
@@ -17,6 +18,11 @@ use crate::sys;
 
 /// Runs the program.
 pub fn main(start: Start) -> ! {
+    let start = match start.arguments {
+        // Comes back in a new process with the arguments of its call, once for each.
+        [_, option, socket] if option.as_cstr() == c"--serve" => serve::wait_for_call(socket.as_cstr()),
+        _ => start,
+    };
     if let [_, option] = start.arguments
         && option.as_cstr() == c"--version"
     {
@@ -67,7 +73,8 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let files_limit = raise_files_limit(&plan)?;
     let follow = plan.die_with_parent.then(sys::getppid);
     let progress = Progress::default();
-    Ok(Command { plan, status: *status, pumps, directory, progress, follow, has_terminal, files_limit })
+    let caller = start.caller;
+    Ok(Command { plan, status: *status, pumps, directory, progress, caller, follow, has_terminal, files_limit })
 }
 
 fn needs_supervision(command: &Command) -> bool {

@@ -374,8 +374,8 @@ fn check_plan_file(fd: i32) -> Result<(), Failure> {
     }
 }
 
-/// Reads a plan to its end and closes the descriptor.
-fn load(fd: i32) -> Result<&'static [u8], Failure> {
+/// Reads a plan, or what is laid out like one, to its end and closes the descriptor.
+pub(crate) fn load(fd: i32) -> Result<&'static [u8], Failure> {
     let expected = sys::fstat(fd).or_fail("spec", "cannot examine the plan")?.size as usize;
     let mut memory = sys::allocate(expected.clamp(64 << 10, MAX_PLAN_BYTES) + 1).or_fail("spec", "no memory")?;
     let mut length = 0;

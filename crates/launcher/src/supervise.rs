@@ -62,7 +62,7 @@ impl Outer {
 }
 
 fn start(command: &mut Command) -> Result<Outer, Failure> {
-    let caller = watch_caller()?;
+    let caller = watch_caller(command.caller)?;
     let signals = sys::signal_descriptor(Signals::ALL).or_fail("supervisor", "cannot watch signals")?;
     if command.plan.wall == Wall::Landlock {
         sys::prctl(p::PR_SET_CHILD_SUBREAPER, 1).or_fail("supervisor", "cannot adopt orphans")?;
@@ -92,8 +92,11 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
 /// Returns a descriptor that becomes readable when the caller ends.
 ///
 /// PR_SET_PDEATHSIG would do so when the *thread* that started us ends, which a harness with worker threads does not mean.
-fn watch_caller() -> Result<Option<i32>, Failure> {
+fn watch_caller(expected: Option<i32>) -> Result<Option<i32>, Failure> {
     let caller = sys::getppid();
+    if caller != 0 && expected.is_some_and(|expected| expected != caller) {
+        return Err(Failure::new("supervisor", "the caller has ended"));
+    }
     if caller == 0 {
         // The caller lives outside our PID namespace, as with `docker exec`.
         sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the caller")?;

@@ -169,21 +169,29 @@ pub(crate) fn execve(path: &CStr, arguments: &Vector, environment: &Vector) -> E
 pub(crate) struct Vector(*const Text);
 
 impl Vector {
-    /// The tail of a vector that the kernel put on the stack: it ends in a null pointer.
+    /// The tail of a vector that the kernel put on the stack, or of [`Self::texts`]: it ends in a null pointer.
     pub(crate) fn of_stack(texts: &'static [Text]) -> Self {
         Self(texts.as_ptr())
     }
 
     /// Collects strings; they must be fewer than `limit`.
     pub(crate) fn collect(texts: impl Iterator<Item = Text>, limit: usize) -> Result<Self> {
+        Self::texts(texts, limit).map(Self::of_stack)
+    }
+
+    /// The same, as the kernel would put them on the stack of a new process.
+    pub(crate) fn texts(texts: impl Iterator<Item = Text>, limit: usize) -> Result<&'static [Text]> {
         let memory = allocate((limit + 1) * size_of::<Text>())?;
         let start = memory.as_mut_ptr().cast::<Text>();
+        let mut count = 0;
         for (index, text) in texts.take(limit).enumerate() {
             // SAFETY: `index` is below `limit` and the memory is page-aligned, zeroed and holds `limit + 1` pointers;
             // the last one stays null.
             unsafe { start.add(index).write(text) };
+            count = index + 1;
         }
-        Ok(Self(start))
+        // SAFETY: so many were written, and the memory is never given back.
+        Ok(unsafe { core::slice::from_raw_parts(start, count) })
     }
 }
 
@@ -232,9 +240,20 @@ pub(crate) fn block(signals: Signals) -> Result<()> {
 
 /// Gives a signal its default disposition.
 pub(crate) fn default_disposition(signal: u32) -> Result<()> {
-    // The kernel's struct sigaction: handler (null: SIG_DFL), flags, restorer, mask.
-    let action = [0_u64; 4];
-    // SAFETY: borrowed; SIG_DFL runs no code of ours.
+    dispose(signal, 0)
+}
+
+/// Has a signal ignored.
+pub(crate) fn ignore(signal: u32) -> Result<()> {
+    dispose(signal, 1)
+}
+
+/// Sets a disposition: 0 (SIG_DFL) or 1 (SIG_IGN).
+fn dispose(signal: u32, how: u64) -> Result<()> {
+    debug_assert!(how < 2, "a handler would be code of ours");
+    // The kernel's struct sigaction: handler, flags, restorer, mask.
+    let action = [how, 0, 0, 0];
+    // SAFETY: borrowed; neither disposition runs code of ours.
     unsafe { syscall!(__NR_rt_sigaction, signal, action.as_ptr(), 0, 8) }.map(drop)
 }
 
@@ -426,6 +445,12 @@ pub(crate) fn set_umask(mask: u32) -> u32 {
 pub(crate) fn change_directory(path: &CStr) -> Result<()> {
     // SAFETY: borrowed.
     unsafe { syscall!(__NR_chdir, path.as_ptr()) }.map(drop)
+}
+
+/// Makes the directory that a descriptor has open the working directory.
+pub(crate) fn enter_directory(fd: i32) -> Result<()> {
+    // SAFETY: plain.
+    unsafe { syscall!(__NR_fchdir, fd) }.map(drop)
 }
 
 /// Returns the path of the working directory as the kernel knows it (getcwd(2)).
@@ -625,4 +650,41 @@ pub(crate) fn send_descriptors(socket: i32, descriptors: [i32; 2]) -> Result<()>
     let message = [0, 0, part.as_ptr() as usize, 1, &raw const rights as usize, size_of::<Rights>(), 0];
     // SAFETY: borrowed; everything that the message points to lives until the call returns.
     unsafe { syscall!(__NR_sendmsg, socket, message.as_ptr(), linux_raw_sys::net::MSG_NOSIGNAL) }.map(drop)
+}
+
+/// The most descriptors that one message brings.
+pub(crate) const MOST_DESCRIPTORS: usize = 16;
+
+/// Receives one message of a unix socket that keeps messages apart: how many bytes, and the descriptors that came along,
+/// close-on-exec. A message that is cut off is an error, and what came of it is closed. Nothing received: the other end is
+/// closed.
+pub(crate) fn receive(
+    socket: i32,
+    into: &mut [u8],
+    descriptors: &mut [i32; MOST_DESCRIPTORS],
+) -> Result<(usize, usize)> {
+    use linux_raw_sys::net as n;
+    #[repr(C)]
+    struct Rights {
+        length: usize,
+        level: i32,
+        kind: i32,
+        descriptors: [i32; MOST_DESCRIPTORS],
+    }
+    let mut rights = Rights { length: 0, level: 0, kind: 0, descriptors: [-1; MOST_DESCRIPTORS] };
+    let part = [into.as_mut_ptr() as usize, into.len()];
+    // struct msghdr: name and its length, parts and their number, control data and its length, flags.
+    let mut message = [0, 0, part.as_ptr() as usize, 1, &raw mut rights as usize, size_of::<Rights>(), 0];
+    // SAFETY: borrowed; everything that the message points to lives until the call returns, and is read after it.
+    let length = unsafe { syscall!(__NR_recvmsg, socket, message.as_mut_ptr(), n::MSG_CMSG_CLOEXEC) }?;
+    let header = size_of::<Rights>() - size_of::<[i32; MOST_DESCRIPTORS]>();
+    // 1 and 1: SOL_SOCKET and SCM_RIGHTS. Without control data its length is 0.
+    let came = message[5] >= header && (rights.level, rights.kind) == (1, 1);
+    let count = if came { (rights.length.saturating_sub(header) / size_of::<i32>()).min(MOST_DESCRIPTORS) } else { 0 };
+    if message[6] as u32 & (n::MSG_TRUNC | n::MSG_CTRUNC) != 0 {
+        rights.descriptors.iter().take(count).for_each(|fd| close(*fd));
+        return Err(Errno::INVAL);
+    }
+    *descriptors = rights.descriptors;
+    Ok((length, count))
 }

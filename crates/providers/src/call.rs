@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::held::HeldDirectory;
+use crate::refusals::RefusalFeed;
 use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Limits, Outcome, Restrictions};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -232,6 +233,17 @@ pub struct RunOptions {
     pub observe: Option<Observer>,
     /// Is asked before each attempt.
     pub before_start: Option<BeforeStart>,
+    /// Is told what is refused to the command while it runs, where the broker tells.
+    pub refusals: Option<Arc<RefusalFeed>>,
+    /// Whether a launcher that stays (one for each provider) may make the process of the call, in place of a launcher that is
+    /// executed for it: for programs that run many commands. The same walls stand and the same is reported. It is a child of
+    /// ours without a terminal; the command is so as well. Streams that are inherited, bubblewrap and an operator's own runner
+    /// do without it, and so does every call while it cannot be had.
+    ///
+    /// It is started anew when what a child would inherit has changed: users, groups, capabilities, limits, namespaces, control
+    /// group, umask, priority, seccomp filters. What cannot be looked at does not count: a Landlock domain that a process with
+    /// CAP_SYS_ADMIN takes up without `no_new_privs` after its first call does not reach its later ones.
+    pub resident: bool,
 }
 
 impl RunOptions {
@@ -253,6 +265,8 @@ impl Default for RunOptions {
             given: [None, None, None],
             observe: None,
             before_start: None,
+            refusals: None,
+            resident: false,
         }
     }
 }

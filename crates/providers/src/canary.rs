@@ -204,6 +204,8 @@ pub(crate) fn attempt(
         grace: Duration::from_millis(100),
         cancel: &Cancel::new(),
         on_spawn: None,
+        refusals: None,
+        resident: None,
     })?;
     let status = Status::parse(&ended.status);
     Ok((ended, status))

@@ -116,6 +116,12 @@ impl Status {
     }
 }
 
+/// The refusals in whole lines, in their order and with the numbers that they have there.
+pub(crate) fn denials_in(lines: &[u8]) -> impl Iterator<Item = Denial> {
+    let lines = lines.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
+    lines.filter_map(|line| denial(line.strip_prefix("denied ")?))
+}
+
 /// `OPERATION ERRNO RULE PID COUNT PROCESS PATH`, as the broker writes it.
 fn denial(rest: &str) -> Option<Denial> {
     let mut words = rest.split(' ');

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 mod background;
 mod foreground;
 mod output;
+mod resident;
 mod shell;
 mod soak;
 mod terminal;
@@ -48,6 +49,7 @@ fn directory() -> tempfile::TempDir {
 struct World {
     /// Goes first: it removes what it has in the directory.
     executor: Executor,
+    provider: Arc<LocalProvider>,
     backend: Backend,
     base: tempfile::TempDir,
     /// A directory in the shared temp directory, if a test has one.
@@ -80,8 +82,9 @@ impl World {
         config.timeout_ms = 60_000.0;
         config.spill_places = vec![base.path().join("spill")];
         change(base.path(), &mut config);
-        let executor = Executor::new(Arc::new(provider.unwrap()), config, ManagedVariables::default()).unwrap();
-        Self { executor, backend, base, hidden: None }
+        let provider = Arc::new(provider.unwrap());
+        let executor = Executor::new(Arc::clone(&provider), config, ManagedVariables::default()).unwrap();
+        Self { executor, provider, backend, base, hidden: None }
     }
 
     fn path(&self, name: impl AsRef<OsStr>) -> PathBuf {

@@ -218,3 +218,31 @@ fn a_session_s_end_ends_its_shell() {
         assert_eq!(sleepers(&marker), 0, "{backend}");
     }
 }
+
+/// Each command has the refusals of its own time, typed, and with how often they were; also one that had happened before.
+#[test]
+fn refusals_that_the_broker_tells_belong_to_the_command_that_they_met() {
+    for backend in [Backend::Namespace, Backend::Landlock] {
+        let world = World::with(backend, |base, config| {
+            config.call.restrictions.protect.patterns = vec![base.join("ws/kept*")];
+        });
+        let told = |command: &str| {
+            let finished = world.shell(command).finished;
+            let typed = finished.outcome.denials().iter().filter(|denial| denial.evidence == DenialEvidence::Broker);
+            let of = |denial: &pinfold_policy::Denial| {
+                let path = denial.path.as_ref().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+                (path, denial.count)
+            };
+            typed.map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(told("echo x > free"), []);
+        assert_eq!(told("echo x > kept1; echo x > kept1; :"), [("kept1".to_owned(), 2)], "{backend}");
+        assert_eq!(told("echo y > free; cat free"), []);
+        assert_eq!(told("echo x > kept2; false"), [("kept2".to_owned(), 1)], "{backend}");
+        assert_eq!(told("(echo x > kept1) 2>/dev/null; exit 0"), [("kept1".to_owned(), 1)], "{backend}");
+        // A fresh shell begins with none.
+        assert_eq!(told("echo x > kept1"), [("kept1".to_owned(), 1)], "{backend}");
+        // The control: what is not protected can be written, and it is the protection that refused.
+        assert!(world.path("ws/free").exists() && !world.path("ws/kept1").exists());
+    }
+}

@@ -60,33 +60,94 @@ fn nothing_grows(backend: Backend) {
     assert_eq!(holdings(&world), before, "{backend}: descriptors, threads, children, mounts, files");
 }
 
-/// Calls at once, some of whose processes are killed from outside: each outcome is one of those that it may be.
+/// Calls at once, with processes of all kinds killed from outside: each outcome is one of those that it may be, nothing is left,
+/// and nothing has grown.
 fn storm(backend: Backend) {
     let world = World::new(backend);
-    world.printed("true");
     let marker = marker();
     let next = AtomicUsize::new(0);
-    let most = calls(96);
-    std::thread::scope(|scope| {
-        for _ in 0..32 {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= most {
-                        return;
+    let round = |most: usize| {
+        std::thread::scope(|scope| {
+            for _ in 0..32 {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= most {
+                            return;
+                        }
+                        storm_call(&world, number, &marker);
                     }
-                    storm_call(&world, number, &marker);
-                }
-            });
-        }
-    });
-    wait_for("the last of them", || sleepers(&marker) == 0);
+                });
+            }
+        });
+        wait_for("the last of them", || sleepers(&marker) == 0);
+        world.printed("true");
+    };
+    // What is made once is made by then.
+    round(32);
+    let before = settled(&world, None);
+    round(32 + calls(128));
+    assert_eq!(settled(&world, Some(before)), before, "{backend}: descriptors, threads, children, mounts, files");
     assert!(world.executor.running(&SessionId::new("s")).is_empty());
+    assert_eq!(zombies(), 0, "{backend}");
+    let groups = walk_groups(Path::new("/sys/fs/cgroup"));
+    assert!(groups.is_empty(), "{backend}: {groups:?}");
+}
+
+/// What there is when it does not change any more, or has become what is wanted.
+fn settled(world: &World, wanted: Option<[usize; 5]>) -> [usize; 5] {
+    let begun = Instant::now();
+    let mut before = holdings(world);
+    loop {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = holdings(world);
+        if wanted == Some(now) || (wanted.is_none() && now == before) || begun.elapsed() > Duration::from_secs(20) {
+            return now;
+        }
+        before = now;
+    }
+}
+
+/// Children of ours that have ended and that nobody waits for.
+fn zombies() -> usize {
+    let ours = std::process::id().to_string();
+    let is = |entry: &std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace().collect();
+        fields.first() == Some(&"Z") && fields.get(1) == Some(&ours.as_str())
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().filter(is).count()
+}
+
+/// Control groups of calls of this process.
+fn walk_groups(path: &Path) -> Vec<PathBuf> {
+    let ours = format!("-{}-", std::process::id());
+    let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+    let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let of = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is = name.starts_with("pinfold") && name.contains(&ours);
+        walk_groups(&entry.path()).into_iter().chain(is.then(|| entry.path()))
+    };
+    directories.flat_map(of).collect()
+}
+
+/// Sends a signal to the resident launcher, if there is one and its number is still its own.
+fn strike_resident(world: &World, signal: &str) {
+    let Some(pid) = world.provider.resident().0 else { return };
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    if line.windows(7).any(|word| word == b"--serve") && parent.contains(&format!("PPid:\t{}\n", std::process::id())) {
+        let _ = std::process::Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .stderr(std::process::Stdio::null())
+            .status();
+    }
 }
 
 fn storm_call(world: &World, number: usize, marker: &str) {
     let backend = world.backend;
-    match number % 3 {
+    match number % 6 {
         0 => assert_eq!(world.printed(&format!("echo {number}")), format!("{number}\n"), "{backend}"),
         1 => {
             // The launcher, or bubblewrap, is killed from outside: whatever is said, it is no success, and nothing is left.
@@ -103,11 +164,78 @@ fn storm_call(world: &World, number: usize, marker: &str) {
             let finished = process.done();
             assert_ne!(finished.exit_code(), Some(0), "{backend}: {finished:?}");
         }
-        _ => {
+        2 => {
             let process = world.start(&format!("setsid sleep {marker} & sleep {marker}"));
             process.kill();
             assert!(process.done().aborted(), "{backend}");
         }
+        3 => {
+            // Most are killed, some are stopped; calls of other threads are on their way through it.
+            strike_resident(world, if number % 64 == 3 { "-STOP" } else { "-KILL" });
+            let count = format!("count{number}");
+            assert_eq!(world.printed(&format!("echo x >> {count}; cat {count}; rm {count}")), "x\n", "{backend}");
+        }
+        4 => {
+            // The command is killed from outside.
+            let own = format!("{marker}{number:06}");
+            let process = world.start(&format!("exec sleep {own}"));
+            wait_for("the command", || sleepers(&own) == 1 || process.finished().is_some());
+            for pid in sleeping(&own) {
+                let _ = std::process::Command::new("kill").args(["-KILL", &pid]).status();
+            }
+            let finished = process.done();
+            assert_eq!(finished.signal().map(|signal| signal.number()), Some(9), "{backend}: {finished:?}");
+        }
+        _ => {
+            let request =
+                Request { timeout_ms: Some(30.0), ..Request::new(format!("setsid sleep {marker} & sleep {marker}")) };
+            assert!(world.request(&request).timed_out(), "{backend}");
+        }
+    }
+}
+
+/// Callers that are killed while their calls run: nothing of them is left.
+fn callers(backend: Backend) {
+    let marker = marker();
+    let next = AtomicUsize::new(0);
+    let most = calls(128) / 8;
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= most {
+                        return;
+                    }
+                    let place = directory();
+                    let mut caller = std::process::Command::new(std::env::current_exe().unwrap())
+                        .args(["--exact", "soak::soak_alone", "--test-threads=1"])
+                        .env("PINFOLD_SOAK", format!("caller {marker}/{backend}"))
+                        .env("PINFOLD_TEST_DIR", place.path())
+                        .stdout(std::process::Stdio::null())
+                        .spawn()
+                        .unwrap();
+                    // Somewhere between its first probe and its last call.
+                    std::thread::sleep(Duration::from_millis(20 + (number as u64 * 37) % 700));
+                    caller.kill().unwrap();
+                    caller.wait().unwrap();
+                }
+            });
+        }
+    });
+    wait_for("the end of all calls", || sleepers(&marker) == 0);
+}
+
+/// One of them: calls without end.
+fn caller(backend: Backend, marker: &str) {
+    let world = World::new(backend);
+    loop {
+        let running: Vec<_> = (0..4).map(|_| world.start(&format!("sleep {marker} & sleep {marker}"))).collect();
+        world.printed("true");
+        for process in &running {
+            process.kill();
+        }
+        running.iter().for_each(|process| drop(process.done()));
     }
 }
 
@@ -119,7 +247,9 @@ fn soak_alone() {
     let backend = EVERY.into_iter().find(|backend| backend.to_string() == name).unwrap();
     match what {
         "grows" => nothing_grows(backend),
-        _ => storm(backend),
+        "storm" => storm(backend),
+        "callers" => callers(backend),
+        _ => caller(backend, what.strip_prefix("caller ").unwrap()),
     }
 }
 
@@ -142,4 +272,9 @@ fn nothing_grows_over_many_calls() {
 #[test]
 fn every_outcome_is_right_in_a_storm() {
     alone("storm");
+}
+
+#[test]
+fn a_killed_caller_leaves_nothing() {
+    alone("callers");
 }

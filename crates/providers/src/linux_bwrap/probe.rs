@@ -94,6 +94,8 @@ pub(crate) fn facts(host: &Host) -> BTreeMap<String, String> {
         grace: std::time::Duration::ZERO,
         cancel: &crate::Cancel::new(),
         on_spawn: None,
+        refusals: None,
+        resident: None,
     }) {
         let text = String::from_utf8_lossy(&ended.stdout.bytes).trim().to_owned();
         facts.insert("bwrap_version".to_owned(), text);

@@ -20,7 +20,7 @@ use crate::outcome::{Attempted, interpret};
 use crate::own_copies;
 use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
-use crate::run::{Family, Start, status_channel};
+use crate::run::{Family, Resident, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
 use crate::verdict_file::VerdictFiles;
 use crate::{
@@ -69,6 +69,7 @@ pub struct LocalProvider {
     verdicts: Verdicts,
     keep_verdicts: bool,
     hard_links: HardLinkCache,
+    resident: Resident,
 }
 
 /// Everything of one call that does not depend on the mechanism.
@@ -133,6 +134,7 @@ impl LocalProvider {
         });
         let launcher = launcher::expected_path(config.launcher.as_deref());
         Ok(Self {
+            resident: Resident::new(launcher.as_deref().ok()),
             chain,
             host: Host {
                 broker: broker::expected_path(&launcher),
@@ -237,6 +239,7 @@ impl LocalProvider {
         let mut before = Before::look(&ours.roots.writable, call.host_files);
         let mut chain = self.candidates(call)?;
         let mut looks = 1;
+        let resident = run.resident.then_some(&self.resident);
         loop {
             let (prepared, position) = self.choose(&chain, &ours, &mut passed_over, cancel)?;
             let backend = prepared.backend;
@@ -270,6 +273,8 @@ impl LocalProvider {
                 grace: run.grace,
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
+                refusals: run.refusals.as_ref(),
+                resident: resident.filter(|_| family != Family::Nested),
             });
             mark.zip(ended.as_ref().ok()).inspect(|(mark, ended)| mark.end_left_behind_by(ended));
             let met = prepared.group.as_ref().map(CallGroup::met).unwrap_or_default();
@@ -355,6 +360,12 @@ impl LocalProvider {
         }
         let mode = question.policy.mode;
         Err(limit.unwrap_or(SandboxError::Unavailable { mode, causes, runner_failure: None }))
+    }
+
+    /// Returns the resident launcher's process, if there is one, and how many calls began as processes that it or one before
+    /// it made.
+    pub fn resident(&self) -> (Option<u32>, u64) {
+        self.resident.facts()
     }
 
     /// Removes what is kept for a session between its calls: its private temp directory.

@@ -5,7 +5,7 @@
 
 use crate::call::{Captured, Observer, OnSpawn, Output, Stream};
 use crate::cancel::Cancel;
-use command_fds::CommandFdExt as _;
+use crate::refusals::RefusalFeed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
@@ -13,14 +13,18 @@ use rustix::process::{
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+mod child;
+mod resident;
 mod sink;
+mod standing;
 mod terminals;
 
+use child::Child;
+pub(crate) use resident::Resident;
 use sink::Sink;
 use terminals::Terminals;
 
@@ -76,6 +80,10 @@ pub(crate) struct Start<'a> {
     pub(crate) grace: Duration,
     pub(crate) cancel: &'a Cancel,
     pub(crate) on_spawn: Option<&'a OnSpawn>,
+    /// Is told what is refused, as it is told.
+    pub(crate) refusals: Option<&'a std::sync::Arc<RefusalFeed>>,
+    /// Makes the process, if it can, in place of executing the launcher.
+    pub(crate) resident: Option<&'a Resident>,
 }
 
 /// Why we ended a process.
@@ -125,43 +133,35 @@ pub fn plan_descriptor(block: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Starts a process and waits for its end.
-pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
+pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
     let woken = start.cancel.descriptor()?;
-    let mut command = Command::new(start.argv.first().ok_or(io::ErrorKind::InvalidInput)?);
-    command.args(&start.argv[1..]).env_clear().envs(start.environment.iter().map(|(name, value)| (name, value)));
-    if let Some(cwd) = &start.cwd {
-        command.current_dir(cwd);
-    }
-    if start.family == Family::Group {
-        command.process_group(0);
-    }
-    let [input, output, error] = start.streams;
-    let [given_input, given_output, given_error] = start.given;
-    let input = if input == Stream::Inherit { input } else { Stream::Null };
-    command.stdin(given(given_input)?.map_or_else(|| stdio(input), Ok)?);
-    command.stdout(given(given_output)?.map_or_else(|| stdio(output), Ok)?);
-    command.stderr(given(given_error)?.map_or_else(|| stdio(error), Ok)?);
     let confined = !matches!(start.family, Family::Group | Family::Alone);
     let _terminals = if confined { Terminals::remember(start.streams) } else { Terminals::none() };
+    let made = start.resident.map_or(Ok(None), |resident| resident.begin(&start))?;
     // The descriptors are closed here as soon as the child has them, so that its end is the end of the channel.
-    command.preserved_fds(start.passed);
-    let mut child = command.spawn()?;
-    drop(command);
-    if let Some(tell) = start.on_spawn {
-        tell(child.id());
+    let passed = std::mem::take(&mut start.passed);
+    let begun = match made {
+        Some(begun) => {
+            drop(passed);
+            begun
+        }
+        None => child::execute(&start, passed)?,
+    };
+    let pid = begun.child.pid();
+    if let (Some(tell), Some(pid)) = (start.on_spawn, pid) {
+        tell(pid.as_raw_nonzero().get().unsigned_abs());
     }
+    let [_, output, error] = start.streams;
     if matches!(output, Stream::Tee { .. }) {
         // What the program itself has said comes first.
         let _ = io::stdout().flush();
     }
     let running = Running {
-        pidfd: child_pid(&child).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
-        stdout: Sink::copied(child.stdout.take().map(Into::into), output, &io::stdout())?
-            .observed(start.observe, Output::Stdout),
-        stderr: Sink::copied(child.stderr.take().map(Into::into), error, &io::stderr())?
-            .observed(start.observe, Output::Stderr),
-        status: Sink::new(start.status, Stream::Capture { limit: MAX_STATUS_BYTES })?,
-        child,
+        pidfd: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
+        stdout: Sink::copied(begun.stdout, output, &io::stdout())?.observed(start.observe, Output::Stdout),
+        stderr: Sink::copied(begun.stderr, error, &io::stderr())?.observed(start.observe, Output::Stderr),
+        status: Sink::new(start.status, Stream::Capture { limit: MAX_STATUS_BYTES })?.fed(start.refusals)?,
+        child: begun.child,
         family: start.family,
         leaderless: false,
         stopped: None,
@@ -170,30 +170,6 @@ pub(crate) fn run(start: Start<'_>) -> io::Result<Ended> {
         grace: start.grace,
     };
     running.wait(start.deadline, start.cancel, &woken)
-}
-
-fn stdio(stream: Stream) -> io::Result<Stdio> {
-    Ok(match stream {
-        Stream::Inherit => Stdio::inherit(),
-        Stream::Null => null()?,
-        Stream::Capture { .. } | Stream::Tee { .. } => Stdio::piped(),
-    })
-}
-
-/// Not `Stdio::null()`, which is opened when the process starts: its error would seem to be the program's.
-fn null() -> io::Result<Stdio> {
-    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("/dev/null cannot be opened: {error}"));
-    opened.map(Stdio::from).map_err(told)
-}
-
-/// A descriptor of the caller's for the child.
-fn given(fd: Option<&OwnedFd>) -> io::Result<Option<Stdio>> {
-    fd.map(|fd| fd.try_clone().map(Stdio::from)).transpose()
-}
-
-fn child_pid(child: &Child) -> Option<Pid> {
-    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
 }
 
 /// The next step towards a process's end.
@@ -273,7 +249,7 @@ impl Running {
     /// A group outlives its leader. As long as nobody has taken the leader's status, its number is the group's and no
     /// other's: so others of the group have what is left of the grace, and a blow cannot hit anybody else.
     fn exited(&mut self) -> io::Result<Option<ExitStatus>> {
-        let leader = child_pid(&self.child).filter(|_| self.family == Family::Group && self.stopped.is_some());
+        let leader = self.child.pid().filter(|_| self.family == Family::Group && self.stopped.is_some());
         if let (Some(leader), Some(_)) = (leader, self.next_blow) {
             let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
             let ended = matches!(waitid(WaitId::Pid(leader), look), Ok(Some(_)));
@@ -349,7 +325,7 @@ impl Running {
 
     /// Sends a signal; the process has not been waited for, so its number is still its own.
     fn send(&self, signal: Signal) {
-        let Some(pid) = child_pid(&self.child) else { return };
+        let Some(pid) = self.child.pid() else { return };
         let pid = match self.family {
             Family::Nested if signal != Signal::KILL => {
                 let grandchild = children_of(pid).first().and_then(|child| children_of(*child).first().copied());
@@ -366,7 +342,7 @@ impl Running {
 
     /// Kills the children of our child; false if there is none to be seen.
     fn kill_children(&self) -> bool {
-        let mut children = child_pid(&self.child).map(children_of).unwrap_or_default();
+        let mut children = self.child.pid().map(children_of).unwrap_or_default();
         if self.family == Family::Brokered {
             children = children.into_iter().flat_map(children_of).collect();
         }
@@ -436,6 +412,8 @@ mod tests {
             grace: Duration::from_millis(100),
             cancel,
             on_spawn: None,
+            refusals: None,
+            resident: None,
         }
     }
 

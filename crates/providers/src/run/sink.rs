@@ -1,6 +1,7 @@
 //! Our end of one pipe: what comes out of it is kept, told and copied on.
 
 use crate::call::{Captured, Observer, Output, Stream};
+use crate::refusals::RefusalFeed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use std::io;
@@ -18,6 +19,8 @@ pub(super) struct Sink {
     pub(super) pending: Vec<u8>,
     /// Is told what comes, as it comes.
     observer: Option<(Observer, Output)>,
+    /// The same for a status channel.
+    feed: Option<Arc<RefusalFeed>>,
 }
 
 impl Sink {
@@ -26,7 +29,15 @@ impl Sink {
             // Only our end: the two ends of a pipe are separate open files.
             rustix::fs::fcntl_setfl(fd, rustix::fs::fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         }
-        Ok(Self { fd, stream, captured: Captured::default(), copy_to: None, pending: Vec::new(), observer: None })
+        Ok(Self {
+            fd,
+            stream,
+            captured: Captured::default(),
+            copy_to: None,
+            pending: Vec::new(),
+            observer: None,
+            feed: None,
+        })
     }
 
     /// The same, copied on to a stream of ours.
@@ -44,6 +55,13 @@ impl Sink {
         self
     }
 
+    /// The same, with somebody who is told of refusals.
+    pub(super) fn fed(mut self, feed: Option<&Arc<RefusalFeed>>) -> io::Result<Self> {
+        feed.map_or(Ok(()), |feed| feed.begin(self.fd.as_ref()))?;
+        self.feed = feed.map(Arc::clone);
+        Ok(self)
+    }
+
     /// Reads what is there; the pipe is closed at its end. With `hurry`, what nobody takes now is not copied.
     pub(super) fn advance(&mut self, hurry: bool) {
         let mut buffer = [0; 16 << 10];
@@ -51,8 +69,13 @@ impl Sink {
         for _ in 0..16 {
             self.copy(hurry);
             let Some(fd) = self.fd.as_ref().filter(|_| self.pending.is_empty()) else { return };
+            // Held while it is read, so that nobody finds it neither here nor there.
+            let mut fed = self.feed.as_ref().map(|feed| feed.lock());
             match rustix::io::read(fd, &mut buffer) {
                 Ok(count @ 1..) => {
+                    if let Some(fed) = &mut fed {
+                        fed.push(&buffer[..count]);
+                    }
                     if self.copy_to.is_some() {
                         self.pending.extend_from_slice(&buffer[..count]);
                     }
@@ -96,6 +119,7 @@ impl Sink {
 
     /// What was collected.
     pub(super) fn into_captured(self) -> Captured {
+        self.feed.iter().for_each(|feed| feed.end());
         let mut captured = self.captured;
         if let Stream::Capture { limit } | Stream::Tee { keep: limit } = self.stream {
             let excess = captured.bytes.len().saturating_sub(limit);
