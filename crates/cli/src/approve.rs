@@ -108,7 +108,8 @@ fn ask(
     spawned.map_err(|error| SessionError::Refused { detail: format!("no thread: {error}") })?;
     let answered = show(terminal, session, asked, &over);
     over.cancel();
-    Ok(answered? || session.state()?.open_ask(&asked.id).is_none())
+    // Nothing is left open where nobody waits any more.
+    Ok(answered? || session.state()?.open_ask(&asked.id).is_none_or(Asked::is_orphaned))
 }
 
 /// Shows one question and takes the answer; returns whether it has one.

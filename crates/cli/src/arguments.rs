@@ -157,8 +157,8 @@ Example:
     /// A session belongs to a working directory for good. It begins with the mode of the
     /// configuration (read-only, unless a file says otherwise), and whatever is changed,
     /// asked, granted or run is an event in its log, in $XDG_STATE_HOME/pinfold or
-    /// ~/.local/state/pinfold. No confined command can write there, and none of a session can
-    /// read there unless Landlock alone confines it; its report says so then.
+    /// ~/.local/state/pinfold. No confined command can write there. None can read there either,
+    /// unless Landlock alone confines it, or it belongs to no session and has --allow-secrets.
     #[command(
         verbatim_doc_comment,
         subcommand,

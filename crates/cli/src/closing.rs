@@ -159,7 +159,10 @@ impl Closing {
     }
 
     fn deny_secrets(&mut self, home: &Path, insists: bool, used: &[PathBuf], allowed: &[PathBuf], sockets: &[PathBuf]) {
-        for secret in secrets::there(home) {
+        // What the sessions of this user were asked, allowed and ran is nobody's to read either.
+        let sessions = pinfold_session::Store::place(Some(home)).ok().filter(|place| place.is_dir());
+        let sessions = sessions.map(|place| secrets::Place { place, except: Vec::new() });
+        for secret in secrets::there(home).into_iter().chain(sessions) {
             let real = physical(&secret.place);
             if allowed.iter().any(|path| secret.place.starts_with(path) || real.starts_with(physical(path))) {
                 continue;

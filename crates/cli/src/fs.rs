@@ -202,7 +202,10 @@ fn open(options: &FencePolicy, around: &Surroundings) -> Result<Opened, SessionE
     let mut looked = Vec::new();
     if let Some(held) = &held {
         policy.session_id = held.resolved().policy.session_id.clone();
-        closing.restrictions.denied_reads.push(held.state().to_owned());
+        let denied = &mut closing.restrictions.denied_reads;
+        if !denied.iter().any(|path| path == held.state()) {
+            denied.push(held.state().to_owned());
+        }
         looked.clone_from(&held.resolved().held);
     }
     let mut fence = FenceOptions { restrictions: closing.restrictions.clone(), ..FenceOptions::default() };

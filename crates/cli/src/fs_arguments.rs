@@ -284,7 +284,7 @@ pub(crate) struct Cp {
     /// What is copied, where to, and the policy.
     #[command(flatten)]
     pub(crate) paths: TwoPaths,
-    /// Copy a directory with everything in it; with --force into one that exists
+    /// Copy a directory with what is in it; with --force into one that exists
     #[arg(long, short)]
     pub(crate) recursive: bool,
 }

@@ -129,7 +129,10 @@ impl Held {
         request.policy.session_id = Some(self.session.id().clone());
         request.held = self.resolved.held.clone();
         if request.policy.mode != SandboxMode::DangerFullAccess {
-            request.closing.restrictions.denied_reads.push(self.state.clone());
+            let denied = &mut request.closing.restrictions.denied_reads;
+            if !denied.contains(&self.state) {
+                denied.push(self.state.clone());
+            }
         }
         if self.resolved.mode != request.policy.mode {
             let note = format!(

@@ -9,7 +9,7 @@ use crate::surroundings::Surroundings;
 use crate::voice::{Form, one_line, print_or_complain, speak_of_session};
 use pinfold_policy::escalation::ApprovalPolicy;
 use pinfold_policy::quote::{quote, quote_if_needed};
-use pinfold_policy::{ExecutionPolicy, Restrictions, SandboxError, SandboxMode, UnknownWord};
+use pinfold_policy::{ExecutionPolicy, Restrictions, RootRole, SandboxError, SandboxMode, UnknownWord};
 use pinfold_providers::{LocalProvider, ProviderConfig};
 use pinfold_session::log::event::{By, Given, Record};
 use pinfold_session::log::{now, state::State};
@@ -260,7 +260,13 @@ fn grant(session: &Session, arguments: &Grant, around: &Surroundings) -> Result<
     let held = grantable(&around.absolute("DIRECTORY", Path::new(&arguments.directory))?)?;
     let path = held.path();
     if let Ok(configured) = deployment(session, around) {
-        configured.refuse_open(&ExecutionPolicy::new(SandboxMode::WorkspaceWrite, path))?;
+        let opened = ExecutionPolicy::new(SandboxMode::WorkspaceWrite, path);
+        configured.refuse_open(&opened).map_err(|error| match error {
+            SandboxError::InvalidRoot { path, problem, .. } => {
+                SandboxError::InvalidRoot { role: RootRole::Additional, path, problem }
+            }
+            other => other,
+        })?;
     }
     let seconds = arguments.seconds.as_deref().map(crate::request::timeout).transpose()?;
     let until = seconds.map(|time| now().saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));

@@ -102,6 +102,9 @@ fn no_command_reaches_the_sessions() {
         assert!(answer.status != Some(0), "{act}: {answer:?}");
         assert!(std::fs::read(&log).unwrap().starts_with(&before), "{act}");
     }
+    // Without a session, too, unless secrets are left readable.
+    assert!(scene.script(&[], &acts[0]).status != Some(0));
+    assert_eq!(scene.script(&["--allow-secrets"], &acts[0]).status, Some(0));
     // Where reading cannot be denied, writing can.
     let landlock = scene.script(&["--session", &id, "--backend", "landlock"], &acts[2]);
     if !landlock.err.contains("SANDBOX_UNAVAILABLE") {

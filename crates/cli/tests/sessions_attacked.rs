@@ -185,7 +185,7 @@ fn no_command_holds_the_lock_of_a_session() {
         );
         let mut command = scene.pinfold();
         let _ = std::fs::remove_file(scene.path("workspace/held"));
-        command.args(["run", "--backend", backend, "--timeout", "120", "--", "sh", "-c", &script]);
+        command.args(["run", "--allow-secrets", "--backend", backend, "--timeout", "120", "--", "sh", "-c", &script]);
         let mut child = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
         while !scene.path("workspace/held").exists() {
             if let Some(status) = child.try_wait().unwrap() {

@@ -185,8 +185,13 @@ impl Session {
     /// Writes a question down, so that another process can answer it.
     pub(crate) fn ask(&self, asked: Asked) -> Result<Asked, SessionError> {
         self.log().transact(|state, _| {
-            let asked = Asked { id: format!("a{}", state.events()), ..asked };
-            Ok((vec![Event::Asked(asked.clone())], asked))
+            // U567: what a killed asker has left gets its answer, too.
+            let left = state.open_asks().filter(|asked| asked.is_orphaned()).map(|asked| asked.id.clone());
+            let (outcome, by) = (Decision::Cancelled, By::Nobody);
+            let mut events: Vec<_> = left.map(|id| Event::Answered(Answered { id, outcome, by })).collect();
+            let asked = Asked { id: format!("a{}", state.events() + events.len() as u64), ..asked };
+            events.push(Event::Asked(asked.clone()));
+            Ok((events, asked))
         })
     }
 

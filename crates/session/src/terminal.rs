@@ -82,7 +82,10 @@ impl Approver for Terminal {
                 },
                 Typed::End => return Some(Verdict::Cancelled),
                 Typed::Withdrawn => {
-                    let _ = write_all(&terminal, b"\nthe question was withdrawn\n", question);
+                    // Whoever has stopped the terminal is not waited for.
+                    if poll(&mut [PollFd::new(&terminal, PollFlags::OUT)], Some(&Timespec::default())) == Ok(1) {
+                        let _ = rustix::io::write(&terminal, b"\nthe question was withdrawn\n");
+                    }
                     return Some(if question.cancel.is_cancelled() {
                         Verdict::Cancelled
                     } else {

@@ -221,6 +221,11 @@ fn a_yes_does_not_outlive_its_asker() -> Result<(), Failed> {
     let given = session.state()?.grants().next().unwrap().clone();
     drop(child);
     assert!(same_request(&session).is_none());
+    // U567: a question that a killed asker has left is answered when the next one is asked.
+    let (child, asked) = asker();
+    drop(child);
+    assert!(same_request(&session).is_none());
+    assert!(session.state()?.open_ask(&asked.id).is_none());
     let argv = scene::words(&["touch", "f"]);
     let used = session.use_grant(&given.id, given.digest.unwrap(), &argv).unwrap_err();
     assert!(used.to_string().contains("for the process that asked"), "{used}");
