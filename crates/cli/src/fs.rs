@@ -240,7 +240,7 @@ fn read(fence: &Opened, it: &Read) -> Result<Answer, Failure> {
         let answer = json!({
             "path": readable(whole.target.process_path()),
             "version": whole.version,
-            "sha256": whole.hash,
+            "sha256": whole.hash(),
             "size": whole.bytes.len(),
             "text": text,
         });
@@ -510,7 +510,7 @@ fn written_json(written: &Written) -> Value {
         "path": readable(written.target.process_path()),
         "change": written.change,
         "version": written.version,
-        "sha256": written.hash,
+        "sha256": written.hash(),
         "lost": written.lost,
         "durable": written.durable,
         "replaced": written.replaced,

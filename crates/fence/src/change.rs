@@ -39,6 +39,9 @@ pub struct Moved {
 /// So deep a tree is removed or moved; a deeper one is left to a shell.
 const DEEPEST: usize = 512;
 
+/// No call on the way of removing gives this one.
+const TOO_DEEP: Errno = Errno::OVERFLOW;
+
 impl Fence {
     /// Removes a file, a link (not what it leads to), or an empty directory; with `recursive`, a directory with
     /// everything below it.
@@ -57,7 +60,13 @@ impl Fence {
             None => return Err(host(Errno::NOENT)),
             Some(FileType::Directory) if recursive => {
                 self.check_below("remove", &absolute, &place, None)?;
-                remove_tree(&place.dir, &place.name, DEEPEST).map_err(&host)?;
+                remove_tree(&place.dir, &place.name, DEEPEST).map_err(|errno| match errno {
+                    TOO_DEEP => {
+                        let why = format!("it is deeper than {DEEPEST} directories; what lies deeper is still there");
+                        FsError::new(Code::IoError, format!("cannot remove {}: {why}", quote(&absolute)))
+                    }
+                    errno => host(errno),
+                })?;
             }
             Some(FileType::Directory) => {
                 rustix::fs::unlinkat(&*place.dir, &place.name, AtFlags::REMOVEDIR).map_err(&host)?;
@@ -277,7 +286,7 @@ pub(crate) fn names_in(here: &OwnedFd) -> rustix::io::Result<Vec<(OsString, File
 /// Removes a directory with everything in it, never through a link: each level is reached by a name in the one before.
 fn remove_tree(dir: &OwnedFd, name: &OsStr, depth: usize) -> rustix::io::Result<()> {
     if depth == 0 {
-        return Err(Errno::NAMETOOLONG);
+        return Err(TOO_DEEP);
     }
     let here = enter(dir, name)?;
     // What shows the kernel is mounted there and no part of the tree: its names are switches.

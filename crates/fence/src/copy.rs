@@ -76,7 +76,7 @@ impl Fence {
             may_write(&place).map_err(&host)?;
         }
         let (dir, mut parents) = Parents::make(&place, self.options.durability).map_err(&host)?;
-        let mut staged = Staged::new(&dir, source.stat.st_mode & 0o777).map_err(&host)?;
+        let mut staged = Staged::new(&dir, source.stat.st_mode & 0o777, u64::MAX).map_err(&host)?;
         let bytes = pour(&source.file, &source.stat, &staged.file, self.options.limits.scan).map_err(&host)?;
         let lost = match was.filter(|_| replace == Replace::Files) {
             Some(was) => crate::metadata::carry(None, &was, &staged.file).map_err(&host)?,
@@ -243,7 +243,7 @@ impl Copying<'_> {
         let host = on("copy to", &destination);
         let options = &self.fence.options;
         let _turn = self.fence.locks.wait(&self.to.1.join(&below));
-        let mut staged = Staged::new(to, stat.st_mode & 0o777).map_err(&host)?;
+        let mut staged = Staged::new(to, stat.st_mode & 0o777, u64::MAX).map_err(&host)?;
         let bytes = pour(&file, &stat, &staged.file, options.limits.scan).map_err(&host)?;
         if options.durability == Durability::Synced {
             rustix::fs::fsync(&staged.file).map_err(&host)?;

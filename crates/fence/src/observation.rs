@@ -118,7 +118,7 @@ impl Observations {
 
     /// Notes that a file was read whole.
     pub fn saw_whole(&mut self, file: &Whole) {
-        self.present(&file.target, &file.version, &file.hash);
+        self.present(&file.target, &file.version, &file.hash());
     }
 
     /// Notes that nothing is at a path.
@@ -133,12 +133,12 @@ impl Observations {
             _ => true,
         };
         if whole {
-            return self.present(&written.target, &written.version, &written.hash);
+            return self.present(&written.target, &written.version, &written.hash());
         }
         // Line numbers may have moved; what was seen in parts counts as seen in none.
         self.note(&written.target, |seen| Observation::Present {
             version: written.version.clone(),
-            hash: written.hash.clone(),
+            hash: written.hash(),
             whole: false,
             ranges: Vec::new(),
             seen,
@@ -201,7 +201,7 @@ impl Observations {
         let says_enough = |(address, seen): (&String, &Observation)| {
             let known = match seen {
                 Observation::Absent { .. } => true,
-                Observation::Present { version, hash, .. } => !version.as_str().is_empty() && hash.as_str().len() == 64,
+                Observation::Present { version, hash, .. } => !version.is_empty() && hash.as_str().len() == 64,
             };
             known && address.starts_with("file:///")
         };

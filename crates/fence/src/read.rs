@@ -91,8 +91,13 @@ pub struct Whole {
     pub version: Version,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// Its content, recognised later.
-    pub hash: ContentHash,
+}
+
+impl Whole {
+    /// Returns what recognises the content later.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash::of(&self.bytes)
+    }
 }
 
 /// Holds an image.
@@ -168,8 +173,7 @@ impl Fence {
         let opened = self.open_file(path)?;
         let size = u64::try_from(opened.stat.st_size).unwrap_or(0);
         let bytes = expected(&opened.file, size, "read", &opened.path, limit)?;
-        let hash = ContentHash::of(&bytes);
-        Ok(Whole { target: opened.target, version: Version::of(&opened.stat), bytes, hash })
+        Ok(Whole { target: opened.target, version: Version::of(&opened.stat), bytes })
     }
 
     /// Reads a file whole, as text. Nothing is changed in it: line ends and a byte order mark are part of the text.

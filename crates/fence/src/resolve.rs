@@ -196,8 +196,9 @@ impl Tree {
     }
 
     fn at_once(&self, path: &Path, last: Last, any_root: bool) -> Option<Place> {
+        let is_normal = is_normal(path);
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::RootDir);
-        if !path.components().all(plain) {
+        if !is_normal && !path.components().all(plain) {
             return None;
         }
         let (root, base, above) = match self.base(path) {
@@ -235,7 +236,7 @@ impl Tree {
             dir,
             missing: Vec::new(),
             name: name.to_owned(),
-            path: path.components().collect(),
+            path: if is_normal { path.to_owned() } else { path.components().collect() },
             root,
             stat,
             object: None,
@@ -412,6 +413,14 @@ fn absent(verb: &str, path: &Path, here: Level, todo: VecDeque<OsString>, dangli
     })
 }
 
+/// Whether an absolute path is spelled in the one way: no part is empty, `.` or `..`.
+fn is_normal(path: &Path) -> bool {
+    let mut parts = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
+    !path.as_os_str().is_empty()
+        && parts.next().is_some_and(<[u8]>::is_empty)
+        && parts.all(|part| !matches!(part, b"" | b"." | b".."))
+}
+
 fn parts(path: &Path) -> VecDeque<OsString> {
     path.components()
         .filter_map(|part| match part {
@@ -456,4 +465,17 @@ pub(crate) fn on_procfs(fd: impl AsFd) -> bool {
 
 pub(crate) fn on_kernel_file_system(fd: impl AsFd) -> bool {
     OF_THE_KERNEL.contains(&file_system(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_one_normal_spelling() {
+        assert!(is_normal(Path::new("/a/b.c/..d")));
+        for other in ["", "/", "a", "/a/", "//a", "/a//b", "/./a", "/a/.", "/a/../b", "/.."] {
+            assert!(!is_normal(Path::new(other)), "{other}");
+        }
+    }
 }

@@ -2,8 +2,8 @@
 //! old or the new content whole, at every moment and after every crash.
 //!
 //! The file beside has a name of fixed length, so that a target may have the longest name there is; it is made with
-//! `O_EXCL`, so that nothing is ever overwritten by it; it is locked while its writer lives, so that one whose writer was
-//! killed is told from one in use, and is removed by the next writer that comes to the directory.
+//! `O_EXCL`, so that nothing is ever overwritten by it; a large one is locked while its writer lives, so that one whose writer
+//! was killed is told from one in use, and is removed by the next writer that comes to the directory.
 //!
 //! References: rename(2) (`RENAME_NOREPLACE`), open(2) (`O_EXCL`), fsync(2), flock(2).
 
@@ -29,6 +29,14 @@ const BEHIND: &str = ".new";
 /// A file without a locked writer is left behind by a dead one if it is older than this; a living writer locks it at once.
 const ABANDONED_AFTER_SECONDS: i64 = 60;
 
+/// A file of at most so many bytes is written in no time, and not locked: should its writer be stopped for a minute and the
+/// file be taken for abandoned, the writer starts over.
+const UNLOCKED: u64 = 64 << 10;
+
+/// So many names of a directory are looked through for such files, and so many of them are looked at.
+const MOST_NAMES: usize = 20_000;
+const MOST_ABANDONED: usize = 256;
+
 /// A name for the file beside: as long as any other such name, and not taken.
 fn name() -> String {
     format!("{BEFORE}{:016x}{BEHIND}", RandomState::new().build_hasher().finish())
@@ -49,19 +57,21 @@ pub(crate) struct Staged<'a> {
 }
 
 impl<'a> Staged<'a> {
-    /// Makes the file. The umask applies, as to any file.
-    pub(crate) fn new(dir: &'a OwnedFd, mode: u32) -> rustix::io::Result<Self> {
-        Self::named(dir, mode, name)
+    /// Makes the file, for so many bytes. The umask applies, as to any file.
+    pub(crate) fn new(dir: &'a OwnedFd, mode: u32, size: u64) -> rustix::io::Result<Self> {
+        Self::named(dir, mode, size, name)
     }
 
-    fn named(dir: &'a OwnedFd, mode: u32, mut name: impl FnMut() -> String) -> rustix::io::Result<Self> {
+    fn named(dir: &'a OwnedFd, mode: u32, size: u64, mut name: impl FnMut() -> String) -> rustix::io::Result<Self> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
         loop {
             let name = name();
             match rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(mode)) {
                 Ok(file) => {
-                    // A file system without locks leaves a file of a killed writer behind for good.
-                    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+                    if size > UNLOCKED {
+                        // A file system without locks leaves it to the age of a file whether its writer lives.
+                        let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+                    }
                     return Ok(Self { dir, name, file, published: false });
                 }
                 Err(Errno::EXIST) => {}
@@ -189,9 +199,15 @@ impl Swept {
         let Ok(listed) = rustix::fs::openat(dir, ".", flags, Mode::empty()).and_then(rustix::fs::Dir::new) else {
             return;
         };
-        for entry in listed.flatten() {
+        // A job may fill the directory with such names; what is not looked at now is looked at by the next process.
+        let mut left = MOST_ABANDONED;
+        for entry in listed.flatten().take(MOST_NAMES) {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if is_staging_name(name) {
+                left -= 1;
+                if left == 0 {
+                    break;
+                }
                 // Left to the next one if it cannot be done now.
                 let _ = remove_abandoned(dir, name);
             }
@@ -244,7 +260,7 @@ mod tests {
         let dir = rustix::fs::open(folder.path(), DIRECTORY, Mode::empty()).unwrap();
         std::fs::write(folder.path().join("taken"), "theirs").unwrap();
         let mut names = ["taken", "taken", "free"].into_iter();
-        let mut staged = Staged::named(&dir, 0o600, || names.next().unwrap().to_owned()).unwrap();
+        let mut staged = Staged::named(&dir, 0o600, 0, || names.next().unwrap().to_owned()).unwrap();
         assert_eq!(staged.name, "free");
         staged.fill(b"ours").unwrap();
         assert_eq!(staged.publish("taken".as_ref(), false), Err(Errno::EXIST));

@@ -61,32 +61,81 @@ impl Target {
 /// milliseconds before Linux 6.13) may give one version if the file was changed in place. What this crate writes is a new
 /// inode each time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Version(String);
+#[serde(from = "String", into = "String")]
+pub struct Version(State);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum State {
+    /// As it was looked at; what it is as text is made when it is wanted.
+    Seen { device: u64, inode: u64, size: i64, content: (i64, u64), entry: (i64, u64) },
+    /// As it was kept, and in no form that we write.
+    Other(String),
+}
 
 impl Version {
     pub(crate) fn of(stat: &Stat) -> Self {
-        let (content, entry) = ((stat.st_mtime, stat.st_mtime_nsec), (stat.st_ctime, stat.st_ctime_nsec));
-        Self(format!(
-            "{:x}:{:x}:{:x}:{}.{:09}:{}.{:09}",
-            stat.st_dev, stat.st_ino, stat.st_size, content.0, content.1, entry.0, entry.1
-        ))
+        #[allow(clippy::unnecessary_cast)] // the types of the fields depend on the architecture
+        Self(State::Seen {
+            device: stat.st_dev as u64,
+            inode: stat.st_ino as u64,
+            size: stat.st_size as i64,
+            content: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+            entry: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+        })
     }
 
     /// Takes a version that was kept as text.
     pub fn from_text(text: impl Into<String>) -> Self {
-        Self(text.into())
+        let text = text.into();
+        match Self::read(&text) {
+            // Only the one form that we write is ours: two texts that differ are two versions.
+            Some(version) if version.to_string() == text => version,
+            _ => Self(State::Other(text)),
+        }
     }
 
-    /// Returns the version as text; it is compared, never parsed.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    fn read(text: &str) -> Option<Self> {
+        let hexadecimal = |part: &str| u64::from_str_radix(part, 16).ok();
+        let moment = |part: &str| {
+            let (seconds, nanoseconds) = part.split_once('.')?;
+            Some((seconds.parse().ok()?, nanoseconds.parse().ok()?))
+        };
+        let mut parts = text.split(':');
+        let mut next = || parts.next();
+        let (device, inode) = (hexadecimal(next()?)?, hexadecimal(next()?)?);
+        let size = i64::from_str_radix(next()?, 16).ok()?;
+        let (content, entry) = (moment(next()?)?, moment(next()?)?);
+        next().is_none().then_some(Self(State::Seen { device, inode, size, content, entry }))
+    }
+
+    /// Returns whether there is nothing in it.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(&self.0, State::Other(text) if text.is_empty())
     }
 }
 
+impl From<String> for Version {
+    fn from(text: String) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl From<Version> for String {
+    fn from(version: Version) -> Self {
+        version.to_string()
+    }
+}
+
+/// The version as text; it is compared, never parsed by anybody else.
 impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(&self.0)
+        match &self.0 {
+            State::Seen { device, inode, size, content, entry } => {
+                let (content, entry) = (format_args!("{}.{:09}", content.0, content.1), (entry.0, entry.1));
+                write!(f, "{device:x}:{inode:x}:{size:x}:{content}:{}.{:09}", entry.0, entry.1)
+            }
+            State::Other(text) => f.write_str(text),
+        }
     }
 }
 
@@ -160,6 +209,22 @@ pub(crate) fn links(stat: &Stat) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// U451.
+    #[test]
+    fn a_version_and_its_text_are_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let version = Version::of(&rustix::fs::stat(folder.path()).unwrap());
+        assert_eq!(Version::from_text(version.to_string()), version);
+        assert_eq!(serde_json::to_string(&version).unwrap(), format!("\"{version}\""));
+        for other in ["", "x", "0:0:0:0.0:0.0", "1:2:3:4.000000005:6.000000007:8", "01:2:3:4.000000005:6.000000007"] {
+            assert_eq!(Version::from_text(other).to_string(), other);
+        }
+        assert_ne!(
+            Version::from_text("01:2:3:4.000000005:6.000000007"),
+            Version::from_text("1:2:3:4.000000005:6.000000007")
+        );
+    }
 
     #[test]
     fn a_url_encodes_what_is_not_plain() {

@@ -85,8 +85,15 @@ pub struct Written {
     pub durable: bool,
     /// How many places an edit replaced; 0 for a write.
     pub replaced: usize,
-    /// The content now, recognised later.
-    pub hash: ContentHash,
+    /// The content now.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Written {
+    /// Returns what recognises the content later.
+    pub fn hash(&self) -> ContentHash {
+        ContentHash::of(&self.content)
+    }
 }
 
 /// A file that is there, opened.
@@ -212,7 +219,7 @@ impl Fence {
             self.swept.sweep(&dir, place.directory_identity().map_err(host)?);
         }
         let mode = if existing.is_some() { 0o600 } else { 0o666 };
-        let mut staged = Staged::new(&dir, mode).map_err(moved)?;
+        let mut staged = Staged::new(&dir, mode, bytes.len() as u64).map_err(moved)?;
         let old = existing.as_ref().and_then(|existing| existing.file.as_ref());
         // Before there is content: of some flags it is too late then.
         let mut lost = old.map_or_else(Vec::new, |old| metadata::carry_flags(old, &staged.file));
@@ -225,24 +232,25 @@ impl Fence {
         }
         abort.check(word, path)?;
         match intent {
-            Intent::CreateIfAbsent => staged
-                .publish(&place.name, false)
-                .map_err(|errno| staging::occupied(word, path, &dir, &place.name, errno))?,
+            Intent::CreateIfAbsent => staged.publish(&place.name, false).map_err(|errno| match errno {
+                Errno::NOENT => moved(errno),
+                errno => staging::occupied(word, path, &dir, &place.name, errno).into(),
+            })?,
             Intent::ReplaceIf { .. } => {
                 self.still(word, path, &dir, &place, existing.as_ref())?;
-                staged.publish(&place.name, true).map_err(host)?;
+                staged.publish(&place.name, true).map_err(moved)?;
             }
-            Intent::Any => staged.publish(&place.name, true).map_err(host)?,
+            Intent::Any => staged.publish(&place.name, true).map_err(moved)?,
         }
         parents.keep = true;
         let durable = staging::synchronise(&dir, durability);
         let stat = rustix::fs::fstat(&staged.file).map_err(host)?;
         let small = (bytes.len() as u64) < self.options.limits.diff;
-        let hash = ContentHash::of(&bytes);
-        let after = if verb.wants_text && small { String::from_utf8(bytes).ok().map(lf) } else { None };
+        let text = if verb.wants_text && small { std::str::from_utf8(&bytes).ok() } else { None };
+        let after = text.map(|text| lf(text.to_owned()));
         let change = if existing.is_some() { Change::Update } else { Change::Create };
         let (target, version) = (Target::new(&place.path, path), Version::of(&stat));
-        Ok(Written { target, change, version, before, after, lost, durable, replaced, hash })
+        Ok(Written { target, change, version, before, after, lost, durable, replaced, content: bytes })
     }
 
     /// Decides, waits for the turn, and looks again at what is there.

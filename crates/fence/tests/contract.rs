@@ -123,7 +123,7 @@ fn reads_are_faithful_bounded_and_of_text_only() {
     scene.put("large", &large);
     let read = fence.read_lines(Path::new("large"), &LinesRequest { offset: 49_999, ..Default::default() }).unwrap();
     assert_eq!((read.lines.len(), read.total), (2, 50_000));
-    assert_eq!(read.hash, fence.read_bytes(Path::new("large"), 1 << 20).unwrap().hash);
+    assert_eq!(read.hash, fence.read_bytes(Path::new("large"), 1 << 20).unwrap().hash());
 }
 
 /// U450, U451, U475, U476, U480, W51.
@@ -141,7 +141,7 @@ fn intents_hold_and_versions_are_those_of_a_look() {
         assert_eq!(code(put(&fence, "f", "3", &at(&created))), Code::StaleVersion);
         assert_eq!(code(edit(&fence, "f", "2", "3", &at(&created))), Code::StaleVersion);
         assert_eq!(code(edit(&fence, "f", "nowhere", "3", &at(&created))), Code::StaleVersion, "before any matching");
-        let known = Intent::ReplaceIf { version: created.version.clone(), content: Some(updated.hash.clone()) };
+        let known = Intent::ReplaceIf { version: created.version.clone(), content: Some(updated.hash()) };
         assert!(edit(&fence, "f", "2", "4", &known).is_ok(), "the same content in another state");
         // A rewrite of the same size with its time put back is another state.
         let before = look();

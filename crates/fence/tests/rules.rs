@@ -4,7 +4,7 @@
 mod scene;
 
 use pinfold_fence::edit::Replacement;
-use pinfold_fence::{Abort, Fence, FenceOptions, FsError, Intent, Replace, Resolver};
+use pinfold_fence::{Abort, Fence, FenceOptions, FsError, Intent, Permissions, Replace, Resolver};
 use pinfold_policy::protect::ProtectedNames;
 use pinfold_policy::{FileErrorCode as Code, Restrictions, SandboxMode};
 use scene::Scene;
@@ -120,6 +120,10 @@ fn protected_names_hold_for_every_verb() {
         denied("tasks", write(&fence, ".vscode/tasks.json"));
         denied("new settings", write(&fence, ".claude/settings.json"));
         denied("shell", write(&fence, ".envrc"));
+        denied("bits", fence.set_permissions(Path::new("repo/.git/config"), Permissions::Executable));
+        denied("times", fence.touch(Path::new(".vscode/tasks.json")));
+        denied("empty", fence.touch(Path::new(".envrc")));
+        denied("tree", fence.copy_tree(Path::new("plain"), Path::new("repo/.git"), Replace::Files));
         denied("remove", fence.remove(Path::new(".vscode"), true));
         denied("remove above", fence.remove(Path::new("repo"), true));
         denied("move away", rename(&fence, "repo/.git", "away"));
