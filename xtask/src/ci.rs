@@ -5,7 +5,7 @@
 
 use crate::step::{self, Tally};
 use crate::workspace::{Workspace, output};
-use crate::{generated, lint, old_kernel};
+use crate::{generated, lint, mcp_clients, old_kernel};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,6 +80,7 @@ impl Run {
             &["--workspace", "--exclude", "pinfold-conformance"],
             Ignored::Some,
         );
+        self.mcp_clients();
         match test_programs(&self.workspace, "pinfold-conformance") {
             Err(why) => self.broken.push(format!("conformance: {why}")),
             Ok(programs) => {
@@ -96,6 +97,15 @@ impl Run {
         let (masked, open): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.name.contains("mask"));
         self.programs("conformance", &open, None);
         self.programs("conformance on older kernels, by masking", &masked, None);
+    }
+
+    /// The official clients of the Model Context Protocol drive the server. A client that cannot be had is a failure.
+    fn mcp_clients(&mut self) {
+        let name = "official clients of the Model Context Protocol";
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let result = mcp_clients::drive(&self.workspace);
+        self.count(name, begun, result, Ignored::None);
     }
 
     fn old_kernel(&mut self, programs: &[TestProgram]) {

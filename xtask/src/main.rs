@@ -9,6 +9,7 @@ mod bench;
 mod ci;
 mod generated;
 mod lint;
+mod mcp_clients;
 mod old_kernel;
 mod source;
 mod step;
@@ -27,6 +28,7 @@ Usage: cargo xtask TASK
   old-kernel             a smoke part of the suite on Linux 6.1 in a virtual machine (part of ci)
   bench broker [ROUNDS]  what work costs with protected names, beside the same without and outside (default 11 rounds)
   bench fence [ROUNDS]   what files cost by the fence, beside std (default 11 rounds; writes a temporary directory only)
+  bench mcp              what the Model Context Protocol adds to a command, and whether memory stays (1,000 calls, 32 at once)
   bench spawn [ROUNDS]   what a confined spawn costs, beside others (default 300 rounds; writes nothing)
   bench roots [ROUNDS]   what a start costs with 1,000 writable roots, beside one with one (default 30 rounds)
   bench session          what it costs to replay a session's log, by its length
@@ -68,6 +70,7 @@ fn bench(what: &str, rounds: Option<usize>) -> Result<(), String> {
     match what {
         "broker" => bench::broker::run(rounds.unwrap_or(11)),
         "fence" => bench::fence::run(rounds.unwrap_or(11)),
+        "mcp" => bench::mcp::run(),
         "spawn" => bench::spawn(rounds.unwrap_or(300)),
         "roots" => bench::roots::run(rounds.unwrap_or(30)),
         "session" => bench::session::run(),

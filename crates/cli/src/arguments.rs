@@ -3,6 +3,7 @@
 //! from them.
 
 use crate::fs_arguments::Fs;
+pub(crate) use crate::mcp_arguments::Mcp;
 pub(crate) use crate::session_arguments::{Approve, Session, SessionOptions};
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -181,6 +182,28 @@ Example:
   pinfold approve --wait 60"
     )]
     Approve(Approve),
+    /// Serve a session to an agent over the Model Context Protocol
+    ///
+    /// Speaks the protocol on standard input and output, for clients that start it: a shell with
+    /// background jobs, tools for files, and as resources the policy, the latest report and the
+    /// log. Everything is done under the session's policy; more is asked of the person at the
+    /// client, or of `pinfold approve --session ID` in another terminal, whoever answers first.
+    ///
+    /// Without --session a session is made, in the workspace, and ends with the server.
+    /// docs/mcp.md shows how usual clients are set up.
+    #[command(
+        verbatim_doc_comment,
+        after_long_help = "\
+Exit status:
+  0     the client has closed its end
+  2     the arguments are wrong: nothing was served
+  125   pinfold cannot serve
+  128+n signal n ended the server
+
+Example:
+  pinfold mcp --print-config claude-code"
+    )]
+    Mcp(Box<Mcp>),
     /// Print the version
     #[command(after_long_help = "Example:\n  pinfold version --json")]
     Version(Version),

@@ -449,7 +449,7 @@ fn glob(fence: &Opened, it: &Glob) -> Result<Answer, Failure> {
 
 fn search(arguments: &SearchArguments) -> SearchOptions {
     let results = arguments.max_results.unwrap_or(SearchOptions::default().results);
-    SearchOptions { hidden: arguments.hidden, ignored: arguments.no_ignore, results }
+    SearchOptions { hidden: arguments.hidden, ignored: arguments.no_ignore, results, ..SearchOptions::default() }
 }
 
 /// Nothing found is an answer of its own, as with grep(1).

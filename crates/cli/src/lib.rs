@@ -16,6 +16,7 @@
 //! | `fs`, `fs_arguments` | operations on files |
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
+//! | `mcp`, `mcp_arguments` | a session as a server of the Model Context Protocol |
 //! | `report_file` | the file of `run --report` |
 //! | `host_files` | files that tools outside obey: the option, and what is said |
 //! | `signals` | signals that end a call |
@@ -39,6 +40,8 @@ mod fs_arguments;
 mod host;
 mod host_files;
 pub mod manual;
+mod mcp;
+mod mcp_arguments;
 mod orphans;
 mod report_file;
 mod request;
@@ -95,6 +98,7 @@ fn act(command: &Command) -> u8 {
         }
         Command::Fs(arguments) => fs::fs(arguments, &Surroundings::look()),
         Command::Session(command) => sessions::session(command, &Surroundings::look()),
+        Command::Mcp(arguments) => mcp::mcp(arguments, Surroundings::look()),
         Command::Approve(arguments) => approve::approve(arguments, &Surroundings::look()),
         Command::Version(arguments) => version::version(arguments),
         Command::Manual => u8::from(voice::print(&manual::render_manual()).is_err()),

@@ -7,7 +7,9 @@ use crate::surroundings::Surroundings;
 use crate::voice::{say, speak_of_session};
 use pinfold_policy::escalation::{EscalationError, Subject};
 use pinfold_policy::root_rules::is_system_directory;
-use pinfold_policy::{ExecutionPolicy, Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, Variables};
+use pinfold_policy::{
+    ExecutionPolicy, Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, SessionId, Variables,
+};
 use pinfold_providers::{Cancel, HeldDirectory};
 use pinfold_session::terminal::Terminal;
 use pinfold_session::{
@@ -89,58 +91,14 @@ impl Held {
             }
         }
         let held = Self { session, service, state: store.root().to_owned(), resolved };
-        configured.options = held.words(&configured.options, &held.resolved.policy);
+        configured.options =
+            policy_words(&held.resolved, &held.resolved.policy, held.session.cwd(), &configured.options);
         Ok((held, configured))
     }
 
-    /// A policy as words.
-    fn words(&self, options: &PolicyOptions, policy: &ExecutionPolicy) -> PolicyOptions {
-        let mut words = options.clone();
-        words.mode = Some(policy.mode.to_string());
-        words.workspace = Some(policy.workspace_root.clone().into_os_string());
-        words.writable = policy.additional_writable_roots.iter().map(|path| path.clone().into_os_string()).collect();
-        words.cwd.get_or_insert_with(|| self.session.cwd().as_os_str().to_owned());
-        if policy.mode == SandboxMode::DangerFullAccess {
-            words.backend = None;
-        }
-        // What a preset closes is closed here too.
-        let restrictions = &self.resolved.restrictions;
-        if restrictions.network != Network::Open {
-            words.restrictions.network = Some(restrictions.network.to_string());
-        }
-        if restrictions.variables != Variables::Inherit {
-            words.restrictions.env = Some(restrictions.variables.to_string());
-        }
-        let mut protect: Vec<OsString> = restrictions.protect.patterns.iter().map(OsString::from).collect();
-        protect.extend(restrictions.protect.default_names.then(|| "default".into()));
-        protect.retain(|word| !words.restrictions.protect.contains(word));
-        if !words.restrictions.protect.iter().any(|word| word == "none") {
-            words.restrictions.protect.extend(protect);
-        }
-        let denied = restrictions.denied_reads.iter().map(|path| path.clone().into_os_string());
-        let new: Vec<_> = denied.filter(|path| !words.restrictions.deny_read.contains(path)).collect();
-        words.restrictions.deny_read.extend(new);
-        words
-    }
-
-    /// Completes a request: it belongs to the session, its directories are those that were decided about, and the state of
-    /// all sessions is out of reach.
+    /// Completes a request: it belongs to the session.
     pub(crate) fn complete(&self, request: &mut Request) {
-        request.policy.session_id = Some(self.session.id().clone());
-        request.held = self.resolved.held.clone();
-        if request.policy.mode != SandboxMode::DangerFullAccess {
-            let denied = &mut request.closing.restrictions.denied_reads;
-            if !denied.contains(&self.state) {
-                denied.push(self.state.clone());
-            }
-        }
-        if self.resolved.mode != request.policy.mode {
-            let note = format!(
-                "The session's mode is {}; beside it, directories that were granted are open, and a temp area.",
-                self.resolved.mode
-            );
-            request.closing.notes.push(note);
-        }
+        complete(request, &self.resolved, self.session.id(), &self.state);
     }
 
     /// Asks for more, if more is wanted, and returns the request under what was granted.
@@ -196,7 +154,7 @@ impl Held {
         self.resolved = self.service.resolve(PolicyRequest { session: Some(&self.session), approved })?;
         // RACE: whoever answered meant the directories that were there when the question was put; of two looks the first counts.
         self.resolved.held.splice(..0, seen.into_iter().chain(write));
-        let words = self.words(&configured.options, &self.resolved.policy);
+        let words = policy_words(&self.resolved, &self.resolved.policy, self.session.cwd(), &configured.options);
         let mut request = Request::new(&words, wanted.argv, around)?;
         configured.refuse_open(&request.policy)?;
         self.complete(&mut request);
@@ -223,7 +181,11 @@ impl Held {
             }
             _ => return Ok(()),
         }
-        let request = Request::new(&self.words(&configured.options, &policy), wanted.argv, around)?;
+        let request = Request::new(
+            &policy_words(&self.resolved, &policy, self.session.cwd(), &configured.options),
+            wanted.argv,
+            around,
+        )?;
         Ok(configured.refuse_open(&request.policy)?)
     }
 
@@ -283,4 +245,59 @@ pub(crate) fn grantable(path: &Path) -> Result<HeldDirectory, SandboxError> {
         return Err(refuse(RootProblem::Refused(why)));
     }
     Ok(held)
+}
+
+/// A policy of a session as words of a command line, with what the configuration adds.
+pub(crate) fn policy_words(
+    resolved: &Resolved,
+    policy: &ExecutionPolicy,
+    cwd: &Path,
+    options: &PolicyOptions,
+) -> PolicyOptions {
+    let mut words = options.clone();
+    words.mode = Some(policy.mode.to_string());
+    words.workspace = Some(policy.workspace_root.clone().into_os_string());
+    words.writable = policy.additional_writable_roots.iter().map(|path| path.clone().into_os_string()).collect();
+    words.cwd.get_or_insert_with(|| cwd.as_os_str().to_owned());
+    if policy.mode == SandboxMode::DangerFullAccess {
+        words.backend = None;
+    }
+    // What a preset closes is closed here too.
+    let restrictions = &resolved.restrictions;
+    if restrictions.network != Network::Open {
+        words.restrictions.network = Some(restrictions.network.to_string());
+    }
+    if restrictions.variables != Variables::Inherit {
+        words.restrictions.env = Some(restrictions.variables.to_string());
+    }
+    let mut protect: Vec<OsString> = restrictions.protect.patterns.iter().map(OsString::from).collect();
+    protect.extend(restrictions.protect.default_names.then(|| "default".into()));
+    protect.retain(|word| !words.restrictions.protect.contains(word));
+    if !words.restrictions.protect.iter().any(|word| word == "none") {
+        words.restrictions.protect.extend(protect);
+    }
+    let denied = restrictions.denied_reads.iter().map(|path| path.clone().into_os_string());
+    let new: Vec<_> = denied.filter(|path| !words.restrictions.deny_read.contains(path)).collect();
+    words.restrictions.deny_read.extend(new);
+    words
+}
+
+/// Completes a request: it belongs to a session, its directories are those that were decided about, and the state of all
+/// sessions is out of reach.
+pub(crate) fn complete(request: &mut Request, resolved: &Resolved, session: &SessionId, state: &Path) {
+    request.policy.session_id = Some(session.clone());
+    request.held = resolved.held.clone();
+    if request.policy.mode != SandboxMode::DangerFullAccess {
+        let denied = &mut request.closing.restrictions.denied_reads;
+        if !denied.iter().any(|path| path == state) {
+            denied.push(state.to_owned());
+        }
+    }
+    if resolved.mode != request.policy.mode {
+        let note = format!(
+            "The session's mode is {}; beside it, directories that were granted are open, and a temp area.",
+            resolved.mode
+        );
+        request.closing.notes.push(note);
+    }
 }

@@ -18,7 +18,7 @@ use pinfold_session::{
 };
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Does one of the tasks and returns the exit status.
 pub(crate) fn session(command: &Command, around: &Surroundings) -> u8 {
@@ -86,28 +86,39 @@ fn deployment(session: &Session, around: &Surroundings) -> Result<Configured, Se
     Configured::load(&words, SandboxMode::ReadOnly, Some(session.cwd()), session.project_at_start(), around)
 }
 
-fn new(store: &Store, arguments: &New, around: &Surroundings) -> Result<String, SessionError> {
-    let cwd = match &arguments.cwd {
-        Some(dir) => around.absolute("--cwd", Path::new(dir))?,
-        None => around.current_directory()?.to_owned(),
-    };
-    let mode: Option<SandboxMode> = arguments.mode.as_deref().map(word).transpose()?;
-    let approval: Option<ApprovalPolicy> = arguments.approval.as_deref().map(word).transpose()?;
+/// Makes a session in a directory, with what words say of it and else what is configured.
+pub(crate) fn make(
+    store: &Store,
+    cwd: PathBuf,
+    (mode, preset, approval): (Option<&str>, Option<&str>, Option<&str>),
+    around: &Surroundings,
+) -> Result<Session, SessionError> {
+    let mode: Option<SandboxMode> = mode.map(word).transpose()?;
+    let approval: Option<ApprovalPolicy> = approval.map(word).transpose()?;
     let words = PolicyOptions::default();
     let configured = Configured::load(&words, SandboxMode::ReadOnly, Some(&cwd), None, around)?;
-    let row = match &arguments.preset {
+    let row = match preset {
         Some(name) => Some(preset::find(&configured.deployment, name)?),
         None if mode.is_none() => preset::initial(&configured.deployment)?,
         None => None,
     };
     // A preset that is only what is configured anyhow leaves the configuration in charge.
-    let selected = row.filter(|_| arguments.preset.is_some() || configured.deployment.default_preset.is_some());
-    let session = store.create(&NewSession {
+    let selected = row.filter(|_| preset.is_some() || configured.deployment.default_preset.is_some());
+    store.create(&NewSession {
         cwd,
         mode: mode.map(|mode| (mode, By::User)).or(selected.map(|row| (row.mode, By::Preset))),
         approval: approval.or(selected.map(|row| row.approval)),
         preset: selected.map(|row| row.name.clone()),
-    })?;
+    })
+}
+
+fn new(store: &Store, arguments: &New, around: &Surroundings) -> Result<String, SessionError> {
+    let cwd = match &arguments.cwd {
+        Some(dir) => around.absolute("--cwd", Path::new(dir))?,
+        None => around.current_directory()?.to_owned(),
+    };
+    let words = (arguments.mode.as_deref(), arguments.preset.as_deref(), arguments.approval.as_deref());
+    let session = make(store, cwd, words, around)?;
     #[derive(Serialize)]
     struct Made<'a> {
         session: &'a str,

@@ -98,7 +98,7 @@ impl Surroundings {
     }
 
     /// Says why a directory must not become writable by accident, as the end of a sentence.
-    fn unfit(&self, directory: &Path) -> Option<String> {
+    pub(crate) fn unfit(&self, directory: &Path) -> Option<String> {
         if directory.parent().is_none() {
             return Some("is the root of the file tree".to_owned());
         }

@@ -105,19 +105,20 @@ impl Executor {
     /// [`ExecutorError`] for a command, a number or a working directory that cannot be, or a contributor's fault.
     pub fn resolve(&self, request: &Request) -> Result<Spec, ExecutorError> {
         let mut spec = resolve(request, &self.config, &self.limits)?;
-        (spec.environment, spec.notes) = self.environment(&spec.policy, &request.env)?;
+        (spec.environment, spec.notes) = self.environment(&spec.policy, &spec.call, &request.env)?;
         Ok(spec)
     }
 
     pub(crate) fn environment(
         &self,
         policy: &ExecutionPolicy,
+        call: &CallOptions,
         changes: &[(std::ffi::OsString, Option<std::ffi::OsString>)],
     ) -> Result<(environment::Variables, Vec<String>), ExecutorError> {
         let collected = self.managed.collect(&Context { session: policy.session_id.clone() })?;
         Ok(environment::layer(
             std::env::vars_os().collect(),
-            &self.config.call.restrictions,
+            &call.restrictions,
             &self.config.program,
             changes,
             &collected.variables,
@@ -224,7 +225,7 @@ impl Executor {
             mode: spec.policy.mode,
             timeout: spec.timeout,
             max_bytes: [stdout_bytes, self.limits.output_bytes],
-            places: self.places(&spec.policy, &chosen),
+            places: self.places(&spec.policy, &spec.call, &chosen),
             registry: Arc::clone(&self.registry),
         }));
         {
@@ -234,7 +235,7 @@ impl Executor {
             }
             running.insert(id, Arc::downgrade(&shared));
         }
-        let call = self.call(spec);
+        let call = call_of(spec);
         let [watch, observe, spawned] = [(); 3].map(|()| Arc::clone(&shared));
         let run = RunOptions {
             env: clean(&spec.environment),
@@ -262,18 +263,9 @@ impl Executor {
         Ok((Process(shared), chosen))
     }
 
-    fn call(&self, spec: &Spec) -> CallOptions {
-        let mut call = CallOptions { cwd: Some(spec.workdir.clone()), ..self.config.call.clone() };
-        // It is done already, and what a request sets is not looked at.
-        call.restrictions.variables = Variables::Inherit;
-        call.restrictions.kept_variables.clear();
-        call.notes.extend(spec.notes.iter().cloned());
-        call
-    }
-
     /// Where the files of long outputs go: where a confined command can read them and not write.
-    pub(crate) fn places(&self, policy: &ExecutionPolicy, chosen: &Chosen) -> [SpillPlace; 2] {
-        let (provider, options) = (Arc::clone(&self.provider), self.config.call.clone());
+    pub(crate) fn places(&self, policy: &ExecutionPolicy, call: &CallOptions, chosen: &Chosen) -> [SpillPlace; 2] {
+        let (provider, options) = (Arc::clone(&self.provider), call.clone());
         let (policy, chosen) = (policy.clone(), Arc::clone(chosen));
         let fits: Fitness = Arc::new(move |path: &Path| {
             let Some(policy) = policy.confined().filter(|_| confines(&policy)) else { return true };
@@ -352,6 +344,15 @@ impl Drop for Unsettled {
         let detail = "the thread that waits for the command has failed".to_owned();
         self.0.settle(Err(SandboxError::PreparationFailed { backend: "local".to_owned(), detail }));
     }
+}
+
+fn call_of(spec: &Spec) -> CallOptions {
+    let mut call = CallOptions { cwd: Some(spec.workdir.clone()), ..spec.call.clone() };
+    // It is done already, and what a request sets is not looked at.
+    call.restrictions.variables = Variables::Inherit;
+    call.restrictions.kept_variables.clear();
+    call.notes.extend(spec.notes.iter().cloned());
+    call
 }
 
 fn clean(environment: &[(std::ffi::OsString, std::ffi::OsString)]) -> Vec<pinfold_providers::EnvChange> {

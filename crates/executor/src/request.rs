@@ -225,6 +225,8 @@ pub struct Request {
     pub env: Vec<(OsString, Option<OsString>)>,
     /// The policy; without it, that of the settings.
     pub policy: Option<ExecutionPolicy>,
+    /// What the call asks beside its policy, in place of what the settings say; directory and notes are added to it.
+    pub call: Option<CallOptions>,
 }
 
 impl Request {
@@ -255,6 +257,8 @@ pub struct Spec {
     pub notes: Vec<String>,
     /// The policy.
     pub policy: ExecutionPolicy,
+    /// What the call asks beside its policy.
+    pub call: CallOptions,
 }
 
 /// Decides everything but the environment.
@@ -276,6 +280,7 @@ pub(crate) fn resolve(request: &Request, config: &ExecutorConfig, limits: &Limit
         environment: Vec::new(),
         notes: Vec::new(),
         policy,
+        call: request.call.clone().unwrap_or_else(|| config.call.clone()),
     })
 }
 

@@ -17,10 +17,10 @@ use crate::result::{Finished, SandboxFacts, whole_milliseconds};
 use pinfold_policy::escalation::Subject;
 use pinfold_policy::markers::runner_failed_marker;
 use pinfold_policy::{
-    Classification, Denial, DenialEvidence, Ending, ExecutionPolicy, Outcome, SandboxError, SandboxMode, SessionId,
-    StatusEvidence, Stop,
+    Classification, Denial, DenialEvidence, Ending, ExecutionPolicy, Outcome, Restrictions, SandboxError, SandboxMode,
+    SessionId, StatusEvidence, Stop,
 };
-use pinfold_providers::{Cancel, Output, RefusalFeed};
+use pinfold_providers::{CallOptions, Cancel, Output, RefusalFeed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -28,6 +28,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,10 @@ pub struct ShellRequest {
     pub timeout_ms: Option<f64>,
     /// The policy, which names the session; without it, that of the settings.
     pub policy: Option<ExecutionPolicy>,
+    /// What the call asks beside its policy, in place of what the settings say.
+    pub call: Option<CallOptions>,
+    /// Where a fresh shell begins, absolute; without it, in the workspace.
+    pub directory: Option<PathBuf>,
 }
 
 /// Holds how a command in a persistent shell ended.
@@ -98,6 +103,7 @@ pub struct Shell {
 struct Live {
     process: Process,
     policy: ExecutionPolicy,
+    restrictions: Restrictions,
     control: UnixStream,
     stdout: File,
     stderr: File,
@@ -177,7 +183,10 @@ impl Shell {
             return Err(SandboxError::Cancelled.into());
         }
         let mut notices = Vec::new();
-        let unfit = |live: &mut Live| live.policy != *policy || live.process.finished().is_some();
+        let call = request.call.clone().unwrap_or_else(|| executor.config.call.clone());
+        let unfit = |live: &mut Live| {
+            live.policy != *policy || live.restrictions != call.restrictions || live.process.finished().is_some()
+        };
         if let Some(old) = live.take_if(unfit) {
             notices.push(restart_notice(&old, policy));
             old.process.kill();
@@ -187,13 +196,13 @@ impl Shell {
         let mut running = match live.take() {
             Some(running) => running,
             None => {
-                let started = Live::start(executor, policy)?;
+                let started = Live::start(executor, policy, &call, request.directory.as_deref())?;
                 *self.process.lock().unwrap_or_else(PoisonError::into_inner) = Some(started.process.clone());
                 started
             }
         };
         let mut streams = [(); 2].map(|()| Collector::new(executor.limits.output_bytes));
-        let places = executor.places(policy, &running.chosen);
+        let places = executor.places(policy, &call, &running.chosen);
         let mut collect = |output: Output, bytes: &[u8]| {
             let index = usize::from(output == Output::Stderr);
             streams[index].push(bytes, &places[index]);
@@ -264,8 +273,10 @@ fn restart_notice(old: &Live, policy: &ExecutionPolicy) -> String {
         "it had ended".to_owned()
     } else if old.policy.mode != policy.mode {
         format!("the mode is now {}", policy.mode)
-    } else {
+    } else if old.policy != *policy {
         "what may be written has changed".to_owned()
+    } else {
+        "what is closed has changed".to_owned()
     };
     format!("[shell restarted: {why}; its directory, variables and background jobs are gone]")
 }
@@ -333,7 +344,12 @@ type Take<'a> = &'a mut dyn FnMut(Output, &[u8]);
 
 impl Live {
     /// Starts a shell and waits until it says that it is ready.
-    fn start(executor: &Executor, policy: &ExecutionPolicy) -> Result<Self, ExecutorError> {
+    fn start(
+        executor: &Executor,
+        policy: &ExecutionPolicy,
+        call: &CallOptions,
+        directory: Option<&Path>,
+    ) -> Result<Self, ExecutorError> {
         let host = |error: io::Error| ExecutorError::host("the pipes of a shell", &error);
         let (control, theirs) = UnixStream::pair().map_err(host)?;
         let (stdout, their_stdout) = io::pipe().map_err(host)?;
@@ -344,10 +360,10 @@ impl Live {
             let flags = rustix::fs::fcntl_getfl(pipe).map_err(|error| host(error.into()))?;
             rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK).map_err(|error| host(error.into()))?;
         }
-        let (environment, notes) = executor.environment(policy, &[])?;
+        let (environment, notes) = executor.environment(policy, call, &[])?;
         let spec = Spec {
             argv: ["bash", "--noprofile", "--norc"].map(OsString::from).into(),
-            workdir: policy.workspace_root.clone(),
+            workdir: directory.unwrap_or(&policy.workspace_root).to_owned(),
             timeout: executor.limits.shell_timeout,
             on_expiry: OnExpiry::Nothing,
             max_bytes: (executor.limits.output_bytes, executor.limits.output_bytes),
@@ -355,12 +371,15 @@ impl Live {
             environment,
             notes,
             policy: policy.clone(),
+            call: call.clone(),
         };
         let given: [OwnedFd; 3] = [theirs.into(), their_stdout.into(), their_stderr.into()];
         let refusals = Arc::new(RefusalFeed::default());
         let given = given.map(|fd| Some(Arc::new(fd)));
         let (process, chosen) = executor.launch_told(&spec, given, Some(Arc::clone(&refusals)))?;
-        let mut live = Self { process, policy: policy.clone(), control, stdout, stderr, chosen, refusals, last: 0 };
+        let restrictions = call.restrictions.clone();
+        let mut live =
+            Self { process, policy: policy.clone(), restrictions, control, stdout, stderr, chosen, refusals, last: 0 };
         let nonce = nonce().map_err(|error| ExecutorError::host("a random word", &error))?;
         let deadline = Instant::now() + READY_WITHIN;
         let mut said = Vec::new();

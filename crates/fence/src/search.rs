@@ -7,6 +7,7 @@ use crate::list::Directory;
 use crate::read;
 use crate::resolve::{Place, on_kernel_file_system};
 use crate::roots::DIRECTORY;
+use crate::write::Abort;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use pinfold_policy::FileErrorCode as Code;
 use pinfold_policy::pattern::PathPattern;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a search passes over, and where it stops.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct SearchOptions {
     /// Whether names with a leading dot are looked at.
     pub hidden: bool,
@@ -28,11 +29,13 @@ pub struct SearchOptions {
     pub ignored: bool,
     /// The most results.
     pub results: usize,
+    /// Withdraws the search.
+    pub abort: Abort,
 }
 
 impl Default for SearchOptions {
     fn default() -> Self {
-        Self { hidden: false, ignored: false, results: 1000 }
+        Self { hidden: false, ignored: false, results: 1000, abort: Abort::default() }
     }
 }
 
@@ -191,7 +194,8 @@ impl Fence {
             }
         }
         let walk = Walk { fence: self, options, only, top: start.place.path.clone() };
-        walk.directory(start, &mut ignored, DEEPEST, visit).map(drop).map_err(on("search", absolute))
+        walk.directory(start, &mut ignored, DEEPEST, visit).map(drop).map_err(on("search", absolute))?;
+        options.abort.check("search", absolute)
     }
 }
 
@@ -217,6 +221,9 @@ impl Walk<'_> {
         }
         let mut step = Step::On;
         for name in names {
+            if self.options.abort.is_aborted() {
+                return Ok(Step::Stop);
+            }
             if !self.options.hidden && name.as_bytes().first() == Some(&b'.') {
                 continue;
             }

@@ -47,8 +47,13 @@ impl Abort {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Says whether it was withdrawn.
+    pub fn is_aborted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn check(&self, verb: &str, path: &Path) -> Result<(), FsError> {
-        if !self.0.load(Ordering::Relaxed) {
+        if !self.is_aborted() {
             return Ok(());
         }
         let text = format!("cannot {verb} {}: the call was aborted before anything changed", quote(path));

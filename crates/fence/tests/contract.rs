@@ -416,7 +416,7 @@ fn searches_find_what_is_asked_for() {
     assert_eq!(glob(".", "**/*.rs"), [Path::new("src/a.rs"), Path::new("src/link.rs")]);
     assert_eq!(glob("src", "*.rs"), [Path::new("a.rs"), Path::new("link.rs")]);
     assert_eq!(glob("src", "**/b.rs"), Vec::<std::path::PathBuf>::new());
-    let all = pinfold_fence::search::SearchOptions { hidden: true, ignored: true, results: 100 };
+    let all = pinfold_fence::search::SearchOptions { hidden: true, ignored: true, results: 100, ..Default::default() };
     assert_eq!(fence.glob(Path::new("."), "**/*.rs", &all).unwrap().results.len(), 4);
     let find = |text, any_case, files| {
         let pattern = pinfold_fence::search::LinePattern { text, literal: false, any_case, files };

@@ -9,7 +9,7 @@ use crate::config::{AllowRule, Decided, Deployment};
 use crate::digest::{self, Digest, Framed};
 use crate::error::SessionError;
 use crate::grant::{Approved, Life, Scope, problem_of};
-use crate::log::event::{Asked, By, Decision, Offer};
+use crate::log::event::{Asked, By, Decision, Given, Offer};
 use crate::session::{Session, Verdict};
 use pinfold_policy::escalation::{
     ApprovalPolicy, EscalationError, EscalationRequest, Subject, Widening, check_wider, settle,
@@ -65,6 +65,17 @@ pub struct Wish<'a> {
     pub write: Option<&'a Path>,
     /// The reason.
     pub justification: Option<&'a str>,
+}
+
+/// What a request for more comes to when nobody waits for an answer.
+#[derive(Debug)]
+pub enum Step {
+    /// Nothing was wanted, or it is in force already.
+    InForce,
+    /// Somebody had said yes to exactly this call.
+    Granted(Approved),
+    /// The question stands in the log.
+    Asked(Box<Asked>),
 }
 
 /// Decides requests for more.
@@ -182,6 +193,56 @@ impl Approvals {
         let Some(wanted) = Wanted::of(call, wish)? else { return Ok(None) };
         let digest = wanted.digest(call, session.id());
         session.ask(wanted.question(call, digest, patience)).map(Some)
+    }
+
+    /// The same for an asker that does not wait and is asked again with an answer, such as a protocol in which only the other
+    /// side calls: takes the answer to an earlier question, uses up a grant that this process was given for exactly this
+    /// call, and without one writes the question down.
+    ///
+    /// Of two answers to a question the first counts. `patience` is how long an answer counts, in milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Approvals::request`].
+    pub fn answered_or_question(
+        session: &Session,
+        call: &Call<'_>,
+        wish: &Wish<'_>,
+        patience: u64,
+        answer: Option<(&str, Verdict)>,
+    ) -> Result<Step, SessionError> {
+        let Some(wanted) = Wanted::of(call, wish)? else { return Ok(Step::InForce) };
+        let digest = wanted.digest(call, session.id());
+        if let Some((ask, verdict)) = answer {
+            let taken = session.answer(ask, verdict, By::User);
+            if session.state()?.open_ask(ask).is_some() {
+                // The answer was none, or came too late.
+                session.answer(ask, Verdict::Unavailable, By::Nobody)?;
+            } else if let Err(error) = taken
+                && !matches!(error, SessionError::Refused { .. })
+            {
+                return Err(error);
+            }
+            let answered = session.log().answer_of(ask)?;
+            match answered.outcome {
+                Decision::AllowedOnce => {}
+                // What is in force now is wider, and the call needs no permission of its own.
+                Decision::AllowedForSession => return Ok(Step::InForce),
+                no @ (Decision::Rejected | Decision::Cancelled | Decision::Unavailable) => {
+                    return Err(wanted.refusal(no, answered.by, call.subject));
+                }
+            }
+        }
+        let state = session.state()?;
+        let (now, this) = (crate::log::now(), Asker::this());
+        let ours = |given: &&Given| {
+            (given.asker.is_none() || given.asker == this) && state.usable(&given.id, digest, now).is_ok()
+        };
+        if let Some(id) = state.grants().find(ours).map(|given| given.id.clone()) {
+            return session.use_grant(&id, digest, call.argv).map(Step::Granted);
+        }
+        let question = Asked { asker: this, ..wanted.question(call, digest, patience) };
+        session.ask(question).map(|asked| Step::Asked(Box::new(asked)))
     }
 
     /// Decides one question and writes the answer down; of all answers exactly one counts.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// The file, beside a session's log, that holds what the session has seen.
-const SEEN: &str = "seen.json";
+pub const SEEN: &str = "seen.json";
 
 /// What an argument that is too long for a question is named by.
 const LONGEST_WORD: usize = 4096;

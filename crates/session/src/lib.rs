@@ -40,7 +40,7 @@ pub mod store;
 pub mod terminal;
 pub mod text;
 
-pub use approval::{Approvals, Call, Wish};
+pub use approval::{Approvals, Call, Step, Wish};
 pub use approver::{Approver, Question};
 pub use asker::Asker;
 pub use config::{Deployment, Layer, Origin, Places};

@@ -139,10 +139,49 @@ fn size(terminal: &OwnedFd) -> Size {
     }
 }
 
+/// A question as text, for a form that has its own way of answering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuestionText {
+    /// What would run, where, why, and what can be allowed. Every foreign word is quoted and stands behind a bar.
+    pub text: String,
+    /// Whether all of it is shown. If not, a yes has to say that it is meant all the same.
+    pub whole: bool,
+}
+
+/// Makes the text of a question without the words that tell how to answer it.
+pub fn question_text(session: &str, asked: &Asked) -> QuestionText {
+    let (text, whole) = describe(session, asked, USUAL.columns);
+    QuestionText { text, whole }
+}
+
 /// Makes the text of a question for a terminal of this size.
 fn render(session: &str, asked: &Asked, size: Size) -> Shown {
-    let width = size.columns;
-    let mut out = String::from("\n");
+    let (described, whole) = describe(session, asked, size.columns);
+    let mut out = format!("\n{described}");
+    let line = |out: &mut String, text: &str| ours(out, text, size.columns);
+    let count = asked.offers.len();
+    // SECURITY: a long reason would push the command off the screen.
+    let whole = whole && out.lines().count() + 3 <= size.rows;
+    let mut choices = String::new();
+    if whole {
+        line(&mut choices, &format!("type 1 to {count}, or n for no:"));
+    } else {
+        line(
+            &mut out,
+            "Not all of it is on the screen. To allow it all the same, type the number and the word unseen.",
+        );
+        line(&mut choices, &format!("type a number from 1 to {count} and unseen, or n for no:"));
+    }
+    // The answer stands behind it.
+    choices.truncate(choices.trim_end().len());
+    choices.push(' ');
+    out.push_str(&choices);
+    Shown { text: out, choices, offers: count, unseen: !whole }
+}
+
+/// Says what would run, where, why, and what can be allowed; and whether all of it is said.
+fn describe(session: &str, asked: &Asked, width: usize) -> (String, bool) {
+    let mut out = String::new();
     let mut whole = true;
     let columns = COLUMNS.min(width - 5);
     let foreign = |out: &mut String, quoted: &str| foreign(out, quoted, columns);
@@ -172,24 +211,7 @@ fn render(session: &str, asked: &Asked, size: Size) -> Shown {
             }
         }
     }
-    let count = asked.offers.len();
-    // SECURITY: a long reason would push the command off the screen.
-    let whole = whole && out.lines().count() + 3 <= size.rows;
-    let mut choices = String::new();
-    if whole {
-        line(&mut choices, &format!("type 1 to {count}, or n for no:"));
-    } else {
-        line(
-            &mut out,
-            "Not all of it is on the screen. To allow it all the same, type the number and the word unseen.",
-        );
-        line(&mut choices, &format!("type a number from 1 to {count} and unseen, or n for no:"));
-    }
-    // The answer stands behind it.
-    choices.truncate(choices.trim_end().len());
-    choices.push(' ');
-    out.push_str(&choices);
-    Shown { text: out, choices, offers: count, unseen: !whole }
+    (out, whole)
 }
 
 /// Writes a sentence of ours, broken between words; what follows the first line is indented below it.

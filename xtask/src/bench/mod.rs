@@ -5,6 +5,7 @@
 
 pub(crate) mod broker;
 pub(crate) mod fence;
+pub(crate) mod mcp;
 pub(crate) mod roots;
 pub(crate) mod session;
 pub(crate) mod steady;
@@ -46,7 +47,7 @@ pub(crate) fn spawn(rounds: usize) -> Result<(), String> {
 }
 
 /// Builds what ships, as it ships; returns where it is.
-fn build() -> Result<PathBuf, String> {
+pub(crate) fn build() -> Result<PathBuf, String> {
     let workspace = Workspace::find()?;
     let mut cargo = Command::new(env!("CARGO"));
     output(cargo.args(["build", "--release"]).current_dir(&workspace.root))?;

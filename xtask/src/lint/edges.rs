@@ -12,7 +12,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("pinfold-executor", &["pinfold-policy", "pinfold-providers"]),
     ("pinfold-fence", &["pinfold-policy"]),
     ("pinfold-session", &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence"]),
-    ("pinfold-mcp", &["pinfold-policy", "pinfold-executor", "pinfold-session"]),
+    ("pinfold-mcp", &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence", "pinfold-session"]),
     (
         "pinfold-cli",
         &["pinfold-policy", "pinfold-providers", "pinfold-executor", "pinfold-fence", "pinfold-session", "pinfold-mcp"],

@@ -123,7 +123,12 @@ impl World {
     }
 
     fn shell_under(&self, command: &str, timeout_ms: Option<f64>, mode: SandboxMode) -> ShellFinished {
-        let request = ShellRequest { command: command.into(), timeout_ms, policy: Some(self.policy(mode)) };
+        let request = ShellRequest {
+            command: command.into(),
+            timeout_ms,
+            policy: Some(self.policy(mode)),
+            ..ShellRequest::default()
+        };
         self.executor.run_in_shell(&request, &Cancel::new()).unwrap_or_else(|error| panic!("{}: {error}", self.backend))
     }
 }

@@ -133,7 +133,8 @@ fn another_mode_or_root_starts_a_fresh_shell() {
         let mut policy = world.policy(SandboxMode::WorkspaceWrite);
         policy.additional_writable_roots = vec![world.path("out")];
         let text = format!("touch {}", world.path("out/granted").display());
-        let request = ShellRequest { command: text.into(), timeout_ms: None, policy: Some(policy) };
+        let request =
+            ShellRequest { command: text.into(), timeout_ms: None, policy: Some(policy), ..ShellRequest::default() };
         let granted = world.executor.run_in_shell(&request, &Cancel::new()).unwrap();
         assert_eq!((granted.finished.exit_code(), granted.notices.len()), (Some(0), 1), "{backend}: {granted:?}");
         // The same one again stays.
@@ -173,7 +174,8 @@ fn long_output_of_a_shell_keeps_its_end() {
 fn what_cannot_be_is_an_error() {
     let world = World::new(Backend::Namespace);
     let run = |command: &str, policy| {
-        let request = ShellRequest { command: command.into(), timeout_ms: None, policy: Some(policy) };
+        let request =
+            ShellRequest { command: command.into(), timeout_ms: None, policy: Some(policy), ..ShellRequest::default() };
         world.executor.run_in_shell(&request, &Cancel::new())
     };
     let ours = world.policy(SandboxMode::WorkspaceWrite);
@@ -192,6 +194,7 @@ fn what_cannot_be_is_an_error() {
         command: format!("kept=1; sleep {marker}").into(),
         timeout_ms: None,
         policy: Some(world.policy(SandboxMode::WorkspaceWrite)),
+        ..ShellRequest::default()
     };
     std::thread::scope(|scope| {
         let run = scope.spawn(|| world.executor.run_in_shell(&request, &cancel));
