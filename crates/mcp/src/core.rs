@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// So many questions of clients that answer by asking again are remembered.
 const MOST_PENDING: usize = 256;
 
+/// How long commands have to end at last, their grace included.
+const LAST_WAIT: std::time::Duration = std::time::Duration::from_secs(8);
+
 /// What all connections to one session share.
 pub(crate) struct Core {
     pub(crate) session: Session,
@@ -253,10 +256,24 @@ impl Core {
     /// Withdraws every call, and ends every command and waits for its end. Nothing begins any more.
     pub(crate) fn end_commands(&self) -> Option<String> {
         self.closing.cancel();
-        let ended = self.executor.end_session(self.session.id());
+        let id = self.session.id();
+        let wrong = if self.settings.ends_session {
+            self.executor.end_session(id).err().map(|error| error.to_string())
+        } else {
+            // What is kept for a session that goes on is not ours to remove.
+            self.executor.end_shell(id);
+            let running = self.executor.running(id);
+            for process in &running {
+                process.kill();
+            }
+            let until = std::time::Instant::now() + LAST_WAIT;
+            let left = || until.saturating_duration_since(std::time::Instant::now());
+            let ended = running.iter().all(|process| process.done_within(left()).is_some());
+            (!ended).then(|| "a command does not end".to_owned())
+        };
         // Their ends are in the log before the session's.
         self.jobs.settled();
-        ended.err().map(|error| error.to_string())
+        wrong
     }
 
     /// Ends everything that runs, and the session if it is the server's own. Returns what went wrong.

@@ -161,7 +161,14 @@ async fn over_streams(
     let service_ct = CancellationToken::new();
     let input_ended = CancellationToken::new();
     let transport = stdio::Gated::new(AsyncRwTransport::new(input, output), input_ended.clone());
-    let serving = tokio::spawn(serve_server_with_ct(servers.connect(), transport, service_ct.clone()));
+    let (server, ct, over) = (servers.connect(), service_ct.clone(), input_ended.clone());
+    let serving = tokio::spawn(async move {
+        if let Ok(running) = serve_server_with_ct(server, transport, ct).await {
+            let _ = running.waiting().await; // how it ended is known
+        }
+        // Also if the conversation could not be opened, nobody is heard any more.
+        over.cancel();
+    });
     let ended = tokio::select! {
         () = input_ended.cancelled() => Ended::Input,
         () = stopped.cancelled() => Ended::Stopped,
@@ -174,9 +181,7 @@ async fn over_streams(
         if ended == Ended::Stopped {
             service_ct.cancel();
         }
-        if let Ok(Ok(running)) = serving.await {
-            let _ = running.waiting().await; // how it ended is known
-        }
+        let _ = serving.await; // as above
     };
     let _ = tokio::time::timeout(LAST_WORDS, last_words).await; // a client that does not read is not waited for
     ended

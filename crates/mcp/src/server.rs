@@ -121,7 +121,12 @@ impl Servers {
 
     pub(crate) fn connect(&self) -> Server {
         let connection = Arc::new(Connection::default());
-        locked(&self.core.connections).push(Arc::downgrade(&connection));
+        {
+            // Over HTTP a request may be a connection: those that have gone are not remembered.
+            let mut connections = locked(&self.core.connections);
+            connections.retain(|it| it.strong_count() > 0);
+            connections.push(Arc::downgrade(&connection));
+        }
         Server {
             core: Arc::clone(&self.core),
             connection,
