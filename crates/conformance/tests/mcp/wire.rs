@@ -144,9 +144,14 @@ impl Wire {
 
     /// The answer to a request; what comes before it is kept.
     pub(crate) fn answer(&mut self, id: u64) -> Result<Value> {
+        let answers = |message: &Value| message["id"] == id && message.get("method").is_none();
+        // It may have come while something else was waited for.
+        if let Some(index) = self.met.iter().position(answers) {
+            return Ok(self.met.remove(index));
+        }
         loop {
             let message = self.hear()?;
-            if message["id"] == id && message.get("method").is_none() {
+            if answers(&message) {
                 return Ok(message);
             }
             self.met.push(message);
