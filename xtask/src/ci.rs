@@ -97,6 +97,26 @@ impl Run {
         let (masked, open): (Vec<_>, Vec<_>) = programs.iter().partition(|program| program.name.contains("mask"));
         self.programs("conformance", &open, None);
         self.programs("conformance on older kernels, by masking", &masked, None);
+        self.by_resident(&open);
+    }
+
+    /// What the launcher's own suites say of it holds for a resident one.
+    fn by_resident(&mut self, programs: &[&TestProgram]) {
+        let name = "life cycle and streams by a resident launcher";
+        println!("\n== {name}");
+        let begun = Instant::now();
+        let (mut tally, mut outcome) = (Tally::default(), Ok(()));
+        for program in programs.iter().filter(|it| ["lifecycle", "streams"].contains(&it.name.as_str())) {
+            for backend in ["namespace/", "landlock/"] {
+                let mut command = self.command(&program.path);
+                let command = command.arg(backend).env("PINFOLD_TEST_DRIVER", "resident");
+                let (counted, result) = step::execute(command, 30 * MINUTE);
+                tally.add(counted);
+                outcome = outcome.and(result);
+            }
+        }
+        let outcome = outcome.and(if tally == Tally::default() { Err("no test".to_owned()) } else { Ok(()) });
+        self.count(name, begun, (tally, outcome), Ignored::None);
     }
 
     /// The official clients of the Model Context Protocol drive the server. A client that cannot be had is a failure.

@@ -450,6 +450,13 @@ pub(crate) struct Exec {
     /// Hand all of our standard input to the command
     #[arg(long, hide_short_help = true)]
     pub(crate) stdin: bool,
+    /// Run the command on a terminal of its own, shown on ours
+    ///
+    /// Standard input and output have to be a terminal. Keys, output and size pass; Ctrl-C and
+    /// Ctrl-\\ signal the command. Nothing is collected, and no time limit applies.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true,
+        conflicts_with_all = ["stdin", "json", "max_output_bytes", "timeout_ms"])]
+    pub(crate) tty: bool,
     /// Print the result or error as one line of JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,

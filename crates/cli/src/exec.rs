@@ -62,6 +62,11 @@ pub(crate) fn exec(arguments: &Exec, around: &Surroundings) -> u8 {
         hurry();
     }
     let status = match result {
+        // It has been shown as it came.
+        Ok(finished) if arguments.tty => {
+            finished.failure().iter().for_each(|reason| say(&format!("error: {reason}")));
+            u8::try_from(finished.outcome.exit_status()).unwrap_or(125)
+        }
         Ok(finished) => {
             let text = match form {
                 Form::Json => one_line(&finished),
@@ -152,6 +157,9 @@ fn execute(
     let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
     let executor = Executor::new(Arc::new(provider), config, ManagedVariables::default())?;
     let mut spec = executor.resolve(wish)?;
+    if arguments.tty {
+        return Ok(crate::exec_terminal::run(&executor, &spec, watch)?);
+    }
     if arguments.stdin {
         let mut input = Vec::new();
         std::io::stdin()

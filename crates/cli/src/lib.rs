@@ -12,7 +12,7 @@
 //! | `surroundings` | where we stand, and what is no fit default workspace |
 //! | `request` | words checked and made into a policy |
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
-//! | `run`, `exec`, `confine`, `doctor`, `explain`, `version` | one command each |
+//! | `run`, `exec` (`exec_terminal`), `confine`, `doctor`, `explain`, `version` | one command each |
 //! | `fs`, `fs_arguments` | operations on files |
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
@@ -34,6 +34,7 @@ mod configuration;
 mod confine;
 mod doctor;
 mod exec;
+mod exec_terminal;
 mod explain;
 mod fs;
 mod fs_arguments;

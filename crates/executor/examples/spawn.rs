@@ -1,8 +1,9 @@
 //! What a call of the executor costs beside a bare spawn: for `cargo xtask bench spawn`.
 //!
 //! `spawn LAUNCHER WORKSPACE each ROUNDS` prints, for each way to run `/bin/true`, its name, the median of its ratios to the bare
-//! spawn of the same round, and the median of what it adds in microseconds, separated by tabs. `spawn LAUNCHER WORKSPACE at-once
-//! COUNT` prints how long so many take to be there at once, in milliseconds, and how much memory they hold then, in KiB each.
+//! spawn of the same round, the median of what it adds in microseconds, and the ratio of what their fastest tenths take at most
+//! (a busy machine moves that less), separated by tabs. `spawn LAUNCHER WORKSPACE at-once COUNT` prints how long so many take to
+//! be there at once, in milliseconds, and how much memory they hold then, in KiB each.
 
 use pinfold_executor::{Executor, ExecutorConfig, ManagedVariables, Process, Request, Spec};
 use pinfold_policy::{ExecutionPolicy, SandboxMode};
@@ -99,7 +100,8 @@ impl World<'_> {
             let pairs = || times.iter().zip(&bare);
             let ratio = median(pairs().map(|(time, bare)| time / bare).collect());
             let added = median(pairs().map(|(time, bare)| time - bare).collect());
-            println!("{name}\t{ratio:.2}\t{added:.0}");
+            let least = tenth(times.clone()) / tenth(bare.clone());
+            println!("{name}\t{ratio:.2}\t{added:.0}\t{least:.2}");
         }
         Ok(())
     }
@@ -167,7 +169,7 @@ fn children_at_once(name: &str, count: usize, argv: &[&str]) -> Result<(), Failu
         match started {
             Ok(child) => children.push(child),
             Err(error) => {
-                println!("{name}\tnot measured: {error}");
+                println!("{name}, not measured: {error}\t-\t-");
                 return Ok(());
             }
         }
@@ -201,6 +203,12 @@ fn available() -> Result<i64, Failure> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).ok_or("no MemAvailable")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// What the fastest tenth takes at most.
+fn tenth(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 10).copied().unwrap_or(f64::NAN)
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

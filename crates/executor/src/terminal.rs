@@ -13,9 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, Winsize, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize,
+};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +139,30 @@ impl Terminal {
         }
     }
 
+    /// Writes as a keyboard would: keys that mean a signal to this terminal (Ctrl-C and Ctrl-\, while the command has not
+    /// turned that off) are sent as one, because the terminal is nobody's controlling one. Returns how many bytes were taken.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn type_in(&self, bytes: &[u8]) -> io::Result<usize> {
+        let settings = tcgetattr(&self.ours)?;
+        let key = |index| settings.special_codes[index];
+        let signal = |byte: u8| {
+            let signals = [(SpecialCodeIndex::VINTR, Signal::INT), (SpecialCodeIndex::VQUIT, Signal::QUIT)];
+            signals.into_iter().find(|(index, _)| byte != 0 && byte == key(*index)).map(|(_, signal)| signal)
+        };
+        let means_signals = settings.local_modes.contains(LocalModes::ISIG);
+        match bytes.iter().position(|byte| means_signals && signal(*byte).is_some()) {
+            Some(0) => {
+                bytes.first().and_then(|byte| signal(*byte)).into_iter().for_each(|signal| self.signal(signal));
+                Ok(1)
+            }
+            Some(before) => self.write(&bytes[..before]),
+            None => self.write(bytes),
+        }
+    }
+
     /// Changes the size, and tells the command.
     ///
     /// # Errors
@@ -175,6 +201,12 @@ impl Terminal {
     /// Waits for the end.
     pub fn done(&self) -> Arc<Finished> {
         self.process.done()
+    }
+}
+
+impl AsFd for Terminal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ours.as_fd()
     }
 }
 
@@ -217,7 +249,6 @@ impl Drop for RawMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::termios::LocalModes;
 
     #[test]
     fn raw_mode_ends_as_it_began() {

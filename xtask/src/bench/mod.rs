@@ -4,6 +4,7 @@
 //! compared with the bare spawn of the same round: a noisy machine moves both.
 
 pub(crate) mod broker;
+mod executor;
 pub(crate) mod fence;
 pub(crate) mod mcp;
 pub(crate) mod roots;
@@ -43,7 +44,7 @@ pub(crate) fn spawn(rounds: usize) -> Result<(), String> {
     }
     print(&rows, rounds);
     missing.iter().for_each(|why| println!("\nNot measured: {why}"));
-    Ok(())
+    executor::run(&release, &folder.0, rounds)
 }
 
 /// Builds what ships, as it ships; returns where it is.
