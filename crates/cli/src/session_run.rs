@@ -10,7 +10,7 @@ use pinfold_policy::root_rules::is_system_directory;
 use pinfold_policy::{
     ExecutionPolicy, Network, Outcome, RootProblem, RootRole, SandboxError, SandboxMode, SessionId, Variables,
 };
-use pinfold_providers::{Cancel, HeldDirectory};
+use pinfold_providers::{Cancel, HeldDirectory, LocalProvider, ProviderConfig};
 use pinfold_session::terminal::Terminal;
 use pinfold_session::{
     Access, Approvals, Call, PolicyRequest, PolicyService, Question, Resolved, Session, SessionError, Store, Wish,
@@ -181,12 +181,21 @@ impl Held {
             }
             _ => return Ok(()),
         }
-        let request = Request::new(
+        let mut request = Request::new(
             &policy_words(&self.resolved, &policy, self.session.cwd(), &configured.options),
             wanted.argv,
             around,
         )?;
-        Ok(configured.refuse_open(&request.policy)?)
+        configured.refuse_open(&request.policy)?;
+        request.policy.session_id = Some(self.session.id().clone());
+        let (policy, call) = request.split();
+        // What no mechanism can do is refused here with its own words: a working directory that would be hidden, and so on.
+        if let Some(policy) = policy.confined() {
+            let provider = LocalProvider::new(ProviderConfig { keep_verdicts: true, ..ProviderConfig::default() })?;
+            // A plan that is dropped: nothing is started, and its file goes.
+            drop(provider.confine(wanted.argv, &policy, &call, &Cancel::new())?);
+        }
+        Ok(())
     }
 
     /// Writes down that the command is about to be started.

@@ -180,10 +180,17 @@ fn what_cannot_be_granted_is_neither_granted_nor_asked() {
 #[test]
 fn nobody_is_asked_for_what_the_configuration_forbids() {
     let scene = Scene::new();
-    configure(&scene, "network = 'off'\n");
+    configure(&scene, "network = 'off'\n[approval]\ntimeout = 0.5\n");
     let id = session(&scene, &[]);
     let wide = ["run", "--session", &id, "--escalate", "danger-full-access", "--justification", "x", "--", "true"];
     scene.run(wide).assert_refused(2, "SANDBOX_INVALID_POLICY", "--network cannot close anything");
+    assert_eq!(kinds(&scene, &id), ["session/created"]);
+    // Nor for what no backend could do: the working directory would lie in the private temp area.
+    let below = tempfile::tempdir_in("/tmp").unwrap();
+    let below = below.path().to_str().unwrap();
+    let hidden = ["run", "--session", &id, "--cwd", below, "--escalate", "workspace-write", "--justification", "x"];
+    let refused = scene.run([&hidden[..], &["--", "true"]].concat());
+    refused.assert_refused(2, "SANDBOX_INVALID_POLICY", "lies in a temp directory");
     assert_eq!(kinds(&scene, &id), ["session/created"]);
     // Nothing is asked either where it is in force already, and nothing says so.
     scene.run(["session", "mode", &id, "workspace-write"]).assert_silent_success("");
