@@ -2,11 +2,13 @@
 //!
 //! RACE: a thread number is only this thread's as long as the call waits; so after each use of it we ask whether it does.
 
+use crate::protect::Refused;
 use crate::serve::Server;
 use crate::sys::{self, Call};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,10 +18,20 @@ use std::time::{Duration, Instant};
 pub(crate) enum Refusal {
     /// With the error that the kernel would give, or gave us.
     Errno(Errno),
-    /// It is forbidden, and that was noted.
-    Denied,
+    /// It is forbidden.
+    Denied(Box<Refused>),
     /// Nobody waits any more.
     Gone,
+}
+
+impl Refusal {
+    /// The same, without a question to anybody.
+    pub(crate) fn for_good(self) -> Self {
+        match self {
+            Self::Denied(refused) => Self::Denied(Box::new(Refused { pins: None, ..*refused })),
+            other => other,
+        }
+    }
 }
 
 impl From<Errno> for Refusal {
@@ -33,6 +45,8 @@ pub(crate) type Outcome<T> = Result<T, Refusal>;
 /// The longest path, with its NUL (PATH_MAX).
 const PATH_BYTES: usize = 4096;
 const PAGE: u64 = 4096;
+/// How much of a file about a process is read.
+const MOST_READ: usize = 8192;
 /// How long a umask is believed: threads could change each other's at any time.
 const UMASK_IS_GOOD_FOR: Duration = Duration::from_millis(20);
 
@@ -40,6 +54,22 @@ const UMASK_IS_GOOD_FOR: Duration = Duration::from_millis(20);
 pub(crate) struct Caller<'a> {
     pub(crate) server: &'a Server,
     pub(crate) call: Call,
+    /// What somebody has permitted, for this call alone.
+    pub(crate) permitted: Vec<Refused>,
+    /// Which of these were met, as bits.
+    met: Cell<u32>,
+    seen: RefCell<Seen>,
+    again: bool,
+}
+
+/// What was read of a caller when its call was looked at first.
+///
+/// SECURITY: between the question to a person and the act its memory, directory and descriptors may have changed. A second
+/// look uses these, and reads nothing anew.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    memory: Vec<((u64, usize), Vec<u8>)>,
+    handles: Vec<(String, OwnedFd)>,
 }
 
 /// A umask that was read lately.
@@ -50,6 +80,35 @@ pub(crate) struct KnownUmask {
     read: Instant,
     /// How many umask(2) calls had been seen before.
     changes: u64,
+}
+
+impl<'a> Caller<'a> {
+    /// A call that is looked at first.
+    pub(crate) fn first(server: &'a Server, call: Call) -> Self {
+        Self { server, call, permitted: Vec::new(), met: Cell::new(0), seen: RefCell::default(), again: false }
+    }
+
+    /// The same call again, as it was seen before, with what was permitted since.
+    pub(crate) fn again(server: &'a Server, call: Call, seen: Seen, permitted: Vec<Refused>) -> Self {
+        Self { server, call, permitted, met: Cell::new(0), seen: RefCell::new(seen), again: true }
+    }
+
+    /// Whether exactly this was permitted.
+    pub(crate) fn is_permitted(&self, refused: &Refused) -> bool {
+        let found = self.permitted.iter().position(|permitted| permitted == refused);
+        self.met.set(self.met.get() | found.map_or(0, |index| 1 << index));
+        found.is_some()
+    }
+
+    /// Whether everything that was permitted was met where it had been. If not, the call leads elsewhere by now.
+    pub(crate) fn met_all(&self) -> bool {
+        self.met.get().count_ones() as usize == self.permitted.len()
+    }
+
+    /// What is kept of a call that waits for a person.
+    pub(crate) fn into_seen(self) -> (Seen, Vec<Refused>) {
+        (self.seen.into_inner(), self.permitted)
+    }
 }
 
 impl Caller<'_> {
@@ -73,6 +132,29 @@ impl Caller<'_> {
 
     /// Reads a string of at most `most` bytes with its NUL, which is left out; `too_long` if there is none.
     pub(crate) fn text(&self, address: u64, most: usize, too_long: Errno) -> Outcome<Vec<u8>> {
+        self.memory(address, most, || self.read_text(address, most, too_long))
+    }
+
+    fn memory(&self, address: u64, length: usize, read: impl FnOnce() -> Outcome<Vec<u8>>) -> Outcome<Vec<u8>> {
+        if self.server.asks.is_none() {
+            return read();
+        }
+        let known = |seen: &Seen| {
+            let found = seen.memory.iter().find(|(place, _)| *place == (address, length));
+            found.map(|(_, bytes)| bytes.clone())
+        };
+        if let Some(bytes) = known(&self.seen.borrow()) {
+            return Ok(bytes);
+        }
+        if self.again {
+            return Err(Errno::PERM.into());
+        }
+        let bytes = read()?;
+        self.seen.borrow_mut().memory.push(((address, length), bytes.clone()));
+        Ok(bytes)
+    }
+
+    fn read_text(&self, address: u64, most: usize, too_long: Errno) -> Outcome<Vec<u8>> {
         let mut text = Vec::with_capacity(256);
         while text.len() < most {
             let at = address.wrapping_add(text.len() as u64);
@@ -102,6 +184,10 @@ impl Caller<'_> {
 
     /// Reads exactly so many bytes.
     pub(crate) fn bytes(&self, address: u64, length: usize) -> Outcome<Vec<u8>> {
+        self.memory(address, length, || self.read_bytes(address, length))
+    }
+
+    fn read_bytes(&self, address: u64, length: usize) -> Outcome<Vec<u8>> {
         let mut bytes = vec![0; length];
         if length > 0 {
             let count = sys::read_memory(self.call.thread, address, &mut bytes);
@@ -115,6 +201,22 @@ impl Caller<'_> {
 
     /// Opens something below the thread's directory in /proc, as a handle.
     fn handle(&self, name: &str, missing: Errno) -> Outcome<OwnedFd> {
+        if self.server.asks.is_none() {
+            return self.open_handle(name, missing);
+        }
+        let copy = |fd: &OwnedFd| fd.try_clone().map_err(|_| Refusal::Errno(Errno::NFILE));
+        if let Some((_, known)) = self.seen.borrow().handles.iter().find(|(known, _)| known == name) {
+            return copy(known);
+        }
+        if self.again {
+            return Err(Errno::PERM.into());
+        }
+        let handle = self.open_handle(name, missing)?;
+        self.seen.borrow_mut().handles.push((name.to_owned(), copy(&handle)?));
+        Ok(handle)
+    }
+
+    fn open_handle(&self, name: &str, missing: Errno) -> Outcome<OwnedFd> {
         let path = format!("{}/{name}", self.call.thread);
         let opened = openat(&self.server.proc, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         self.check()?;
@@ -141,7 +243,7 @@ impl Caller<'_> {
         let path = format!("{}/{name}", self.call.thread);
         let file = openat(&self.server.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         self.check()?;
-        let mut text = vec![0; 8192];
+        let mut text = vec![0; MOST_READ];
         let count = rustix::io::read(file?, text.as_mut_slice())?;
         self.check()?;
         text.truncate(count);
@@ -176,6 +278,17 @@ impl Caller<'_> {
         let status = self.read("status").unwrap_or_default();
         let process = Self::fact(&status, "Tgid").and_then(|text| text.parse().ok()).unwrap_or(self.call.thread);
         (process, self.read("comm").map(|name| name.trim_ascii_end().to_vec()).unwrap_or_default())
+    }
+
+    /// The words of the process's command line as it shows them itself, and whether these are all of them.
+    pub(crate) fn command_line(&self) -> (Vec<Vec<u8>>, bool) {
+        let text = self.read("cmdline").unwrap_or_default();
+        // A read that was filled may have been cut.
+        let whole = text.len() < MOST_READ;
+        let words = text.strip_suffix(&[0]).unwrap_or(&text);
+        let words =
+            if words.is_empty() { Vec::new() } else { words.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect() };
+        (words, whole)
     }
 
     /// Number of the process where it lives itself: what `/proc/self` leads to.

@@ -6,6 +6,7 @@
 
 use pinfold_policy::ProtectionRule;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -57,13 +58,13 @@ impl Denials {
     }
 
     /// Notes one refusal; number and name of the process are asked for once for each different one.
-    pub(crate) fn note(&self, denial: Denial, who: impl FnOnce() -> (u32, Vec<u8>)) {
+    pub(crate) fn note(&self, denial: &Denial, who: impl FnOnce() -> (u32, Vec<u8>)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(first) = known.0.get_mut(&denial) {
+        if let Some(first) = known.0.get_mut(denial) {
             first.count += 1;
             if first.count <= EACH_TIME || first.told.elapsed() >= PAUSE {
                 first.told = Instant::now();
-                self.say_again(&line(&denial, first));
+                self.say_again(&line("denied", "EPERM", denial, first));
             }
             return;
         }
@@ -73,15 +74,21 @@ impl Denials {
         }
         let (process, name) = who();
         let first = First { process, name, count: 1, told: Instant::now() };
-        self.say(&line(&denial, &first));
-        known.0.insert(denial, first);
+        self.say(&line("denied", "EPERM", denial, &first));
+        known.0.insert(denial.clone(), first);
+    }
+
+    /// Tells of one effect that a person permitted, and of the error with which it failed all the same.
+    pub(crate) fn approved(&self, denial: &Denial, (process, name): (u32, Vec<u8>), failed: Option<Errno>) {
+        let failed = failed.map_or("-".to_owned(), name_of);
+        self.say(&line("approved", &failed, denial, &First { process, name, count: 1, told: Instant::now() }));
     }
 
     /// Tells how often each happened, if more than once.
     pub(crate) fn finish(&self) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for (denial, first) in known.0.iter().filter(|(_, first)| first.count > 1) {
-            self.say(&line(denial, first));
+            self.say(&line("denied", "EPERM", denial, first));
         }
         if known.1 > 0 {
             self.say(&format!("denied-more {}\n", known.1));
@@ -106,14 +113,37 @@ impl Denials {
     }
 }
 
-/// `denied OPERATION ERRNO RULE PID COUNT PROCESS PATH`; the path is the rest of the line, or `-` if it is too long.
-fn line(denial: &Denial, first: &First) -> String {
+/// `denied OPERATION ERRNO RULE PID COUNT PROCESS PATH`, or the same with `approved`; the path is the rest of the line, or `-` if it is too long.
+fn line(what: &str, errno: &str, denial: &Denial, first: &First) -> String {
     let rule = denial.rule.map_or("-", ProtectionRule::as_str);
     let (process, count) = (first.process, first.count);
     let name = escaped(&first.name);
     let path = escaped(path_bytes(&denial.path));
     let path = if path.len() > MOST_BYTES - 200 { "-" } else { &path };
-    format!("denied {} EPERM {rule} {process} {count} {name} {path}\n", denial.operation)
+    format!("{what} {} {errno} {rule} {process} {count} {name} {path}\n", denial.operation)
+}
+
+/// An error by its name (errno(3)); a rare one by its number.
+fn name_of(errno: Errno) -> String {
+    let name = match errno {
+        Errno::ACCESS => "EACCES",
+        Errno::BUSY => "EBUSY",
+        Errno::DQUOT => "EDQUOT",
+        Errno::EXIST => "EEXIST",
+        Errno::INVAL => "EINVAL",
+        Errno::ISDIR => "EISDIR",
+        Errno::LOOP => "ELOOP",
+        Errno::NOENT => "ENOENT",
+        Errno::NOSPC => "ENOSPC",
+        Errno::NOTDIR => "ENOTDIR",
+        Errno::NOTEMPTY => "ENOTEMPTY",
+        Errno::PERM => "EPERM",
+        Errno::ROFS => "EROFS",
+        Errno::TXTBSY => "ETXTBSY",
+        Errno::XDEV => "EXDEV",
+        other => return other.raw_os_error().to_string(),
+    };
+    name.to_owned()
 }
 
 fn path_bytes(path: &Path) -> &[u8] {
@@ -121,7 +151,7 @@ fn path_bytes(path: &Path) -> &[u8] {
 }
 
 /// As the launcher escapes; a space is escaped as well, so that each word is one.
-fn escaped(bytes: &[u8]) -> String {
+pub(crate) fn escaped(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
@@ -146,10 +176,10 @@ mod tests {
         let denial =
             |path: &str| Denial { operation: "open", path: path.into(), rule: Some(ProtectionRule::GitControl) };
         for index in 0..MOST_DISTINCT + 10 {
-            denials.note(denial(&format!("/w/{index}")), || (7, b"a b".to_vec()));
+            denials.note(&denial(&format!("/w/{index}")), || (7, b"a b".to_vec()));
         }
         for _ in 0..1000 {
-            denials.note(denial("/w/0"), || unreachable!());
+            denials.note(&denial("/w/0"), || unreachable!());
         }
         denials.finish();
         drop(denials);
@@ -176,7 +206,7 @@ mod tests {
         for turn in 0..EACH_TIME {
             for index in 0..MOST_DISTINCT {
                 let path = format!("/w/{}{index}", "x".repeat(1000)).into();
-                denials.note(Denial { operation: "open", path, rule: None }, || (turn as u32, Vec::new()));
+                denials.note(&Denial { operation: "open", path, rule: None }, || (turn as u32, Vec::new()));
             }
         }
         drop(denials);
@@ -188,7 +218,8 @@ mod tests {
     fn foreign_bytes_stay_in_their_word_and_a_long_path_is_left_out() {
         assert_eq!(escaped(b"a\nb\\ \x1b\xff"), "a\\nb\\\\\\x20\\x1B\\xFF");
         let denial = Denial { operation: "open", path: "/".repeat(4000).into(), rule: None };
-        let line = line(&denial, &First { process: 1, name: Vec::new(), count: 1, told: Instant::now() });
+        let line =
+            line("denied", "EPERM", &denial, &First { process: 1, name: Vec::new(), count: 1, told: Instant::now() });
         assert_eq!(line, "denied open EPERM - 1 1 - -\n");
     }
 }

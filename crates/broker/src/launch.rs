@@ -3,6 +3,7 @@
 //! The launcher is our child, so the command is our descendant: where only a parent may look into a process (Yama), we are
 //! one. The process that the caller started is this one; signals that are sent to it go on to the launcher.
 
+use crate::asks::Asks;
 use crate::denials::Denials;
 use crate::domain;
 use crate::serve::{Server, WORKERS};
@@ -55,9 +56,10 @@ fn start(plan: Plan) -> Result<Running, String> {
     let signals = sys::take_signals().map_err(failed("cannot watch signals"))?;
     let caller = watch_caller()?;
     let (kept, passed) = status(&plan.status)?;
+    let ask = plan.asking.as_ref().map(|(number, _)| take(*number)).transpose()?;
     let socket = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (ours, theirs) = socket.map_err(failed("cannot make a socket"))?;
-    let keep = [&signals, &ours].into_iter().chain(&caller).chain(&kept);
+    let keep = [&signals, &ours].into_iter().chain(&caller).chain(&kept).chain(&ask);
     let keep: Vec<_> = keep.map(|fd| fd.as_raw_fd()).collect();
     let server = Arc::new(OnceLock::new());
     let (tell, started) = mpsc::channel();
@@ -70,7 +72,7 @@ fn start(plan: Plan) -> Result<Running, String> {
             Ok(child)
         });
         if tell.send(ready).is_ok() {
-            serve(plan, ours, kept, &slot);
+            serve(plan, ours, kept, ask, &slot);
         }
         // The launcher may have asked to end with the thread that started it.
         loop {
@@ -82,6 +84,11 @@ fn start(plan: Plan) -> Result<Running, String> {
     give_up()?;
     silence()?;
     Ok(Running { launcher, signals, caller, server })
+}
+
+/// Takes a descriptor for ourselves alone: nothing that we start has it.
+fn take(number: i32) -> Result<OwnedFd, String> {
+    sys::take(number).map_err(|error| format!("cannot use --ask-fd {number}: {error}"))
 }
 
 /// A descriptor that becomes readable when whoever started us ends; without it nobody wants the command any more.
@@ -154,7 +161,7 @@ fn silence() -> Result<(), String> {
 }
 
 /// Waits for the listener and serves. If anything fails, the socket is closed without an answer, and nothing runs.
-fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, slot: &OnceLock<Arc<Server>>) {
+fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, ask: Option<OwnedFd>, slot: &OnceLock<Arc<Server>>) {
     let Some([listener, root]) = receive(&socket) else { return };
     sys::switch_directly(listener.as_fd());
     // Writers that wait for readers hold one descriptor each. The launcher runs already, and has what the caller gave it.
@@ -172,15 +179,19 @@ fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, slot: &OnceLock<A
         writable: plan.writable.into_iter().map(|writable| writable.path).collect(),
         governs_metadata: plan.wall == Wall::Landlock,
         denials: Denials::new(status),
+        asks: ask.zip(plan.asking).map(|(channel, (_, asking))| Asks::new(channel, asking)),
         names: RwLock::new(()),
         umask_changes: Default::default(),
         waiting: Default::default(),
         one_waits: Default::default(),
     });
     // Threads inherit what this one wears and lacks.
-    for index in 0..=WORKERS {
+    let mut tasks: Vec<fn(&Server)> = vec![Server::work; WORKERS];
+    tasks.push(Server::be_patient);
+    tasks.extend(server.asks.as_ref().map(|_| Server::be_asked as fn(&Server)));
+    for task in tasks {
         let server = Arc::clone(&server);
-        let task = move || if index == WORKERS { server.be_patient() } else { server.work() };
+        let task = move || task(&server);
         if std::thread::Builder::new().stack_size(256 << 10).spawn(task).is_err() {
             // Those that were started end with the process.
             std::process::exit(125);

@@ -16,6 +16,7 @@
 //! | `resolve` | from a path of the command's to a directory and a name |
 //! | `open`, `names`, `metadata` | the calls themselves |
 //! | `protect` | asks the policy about a place |
+//! | `asks` | refused calls that wait for a person |
 //! | `denials` | what was refused, for the status channel |
 //! | `sys` | one function, one system call; the only `unsafe` |
 //!
@@ -25,6 +26,7 @@
 
 #![deny(unsafe_code)]
 
+mod asks;
 mod caller;
 mod denials;
 mod domain;

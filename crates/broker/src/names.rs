@@ -2,8 +2,8 @@
 //!
 //! Every directory is moved, and every link made, while nobody else changes anything: what was looked at stays where it was.
 
-use crate::caller::{Caller, Outcome};
-use crate::protect::is_read_only;
+use crate::caller::{Caller, Outcome, Refusal};
+use crate::protect::{Other, is_read_only};
 use crate::resolve::{Name, Object};
 use crate::serve::{Answer, Worker};
 use pinfold_policy::{Effect, Moved};
@@ -57,7 +57,8 @@ impl Caller<'_> {
         let _writing = self.server.names.write();
         let name = self.name(directory, &path)?;
         if self.at(&name)?.is_none() {
-            self.permit("symlink", &name, Effect::CreateLink)?;
+            let other = Other { path: Some(Path::new(OsStr::from_bytes(&target))), object: None };
+            self.permit_beside("symlink", &name, Effect::CreateLink, other)?;
         }
         symlinkat(target, &name.parent, name.spelled())?;
         Ok(Answer::Value(0))
@@ -86,16 +87,21 @@ impl Caller<'_> {
         let _writing = self.server.names.write();
         let from = self.name(from.0, &from_path)?;
         let to = self.name(to.0, &to_path)?;
+        if flags.contains(RenameFlags::NOREPLACE) && self.at(&to)?.is_some() {
+            // The kernel would say so before it asks for any right.
+            self.at(&from)?.ok_or(Errno::NOENT)?;
+            return Err(Errno::EXIST.into());
+        }
         if let (Some(object), Some(from_path), Some(to_path)) =
             (self.at(&from)?, self.path_of_name(&from)?, self.path_of_name(&to)?)
         {
             self.in_reach(&from_path, &from.parent)?;
             self.in_reach(&to_path, &to.parent)?;
-            self.permit_move("rename", &object, &from_path, &to_path)?;
+            self.permit_move("rename", &object, (&from, &from_path), (&to, &to_path))?;
             self.may_go(&from, &object)?;
             if let Some(other) = self.at(&to)? {
                 if flags.contains(RenameFlags::EXCHANGE) {
-                    self.permit_move("rename", &other, &to_path, &from_path)?;
+                    self.permit_move("rename", &other, (&to, &to_path), (&from, &from_path))?;
                 }
                 // What is replaced goes as well.
                 self.may_go(&to, &other)?;
@@ -120,12 +126,21 @@ impl Caller<'_> {
             (found.name, found.object.ok_or(Errno::NOENT)?)
         };
         let to = self.name(to.0, &to_path)?;
+        let to_path = self.path_of_name(&to)?;
         // SECURITY: a second name for a protected file would be a way to change it.
         match &source {
-            Some(name) => self.permit("link", name, Effect::Alter)?,
-            None => self.permit_object("link", &object, false)?,
+            Some(name) => {
+                let other = Other { path: to_path.as_deref(), object: None };
+                self.permit_beside("link", name, Effect::Alter, other)?;
+            }
+            // An answer could not be bound to a name.
+            None => self.permit_object("link", &object, false).map_err(Refusal::for_good)?,
         }
-        self.permit_new("link", &to)?;
+        if self.at(&to)?.is_none() {
+            let path = self.path_of(&object.handle)?;
+            let other = Other { path: Some(&path), object: Some(&object) };
+            self.permit_beside("link", &to, Effect::Create, other)?;
+        }
         match source {
             Some(name) => linkat(&name.parent, &*name.name, &to.parent, to.spelled(), AtFlags::empty())?,
             None => {
@@ -184,15 +199,22 @@ impl Caller<'_> {
     }
 
     /// Permits something to go from one name to another, with everything below it.
-    fn permit_move(&self, operation: &'static str, object: &Object, from: &Path, to: &Path) -> Outcome<()> {
+    fn permit_move(
+        &self,
+        operation: &'static str,
+        object: &Object,
+        (from, from_path): (&Name, &Path),
+        (to, to_path): (&Name, &Path),
+    ) -> Outcome<()> {
         let arrives = if object.kind() == FileType::Symlink { Effect::CreateLink } else { Effect::Create };
-        self.permit_path(operation, from, Effect::Alter)?;
-        self.permit_path(operation, to, arrives)?;
+        let other = |path| Other { path: Some(path), object: Some(object) };
+        self.permit_path(operation, from, from_path, Effect::Alter, other(to_path))?;
+        self.permit_path(operation, to, to_path, arrives, other(from_path))?;
         let protected = &self.server.protected;
-        if object.kind() != FileType::Directory || !(protected.concerns(from) || protected.concerns(to)) {
+        if object.kind() != FileType::Directory || !(protected.concerns(from_path) || protected.concerns(to_path)) {
             return Ok(());
         }
-        self.permit_tree(operation, &object.handle, from, to)
+        self.permit_tree(operation, &object.handle, from_path, to_path)
     }
 
     fn permit_tree(&self, operation: &'static str, top: &OwnedFd, from: &Path, to: &Path) -> Outcome<()> {

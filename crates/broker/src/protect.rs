@@ -4,12 +4,70 @@ use crate::caller::{Caller, Outcome, Refusal};
 use crate::denials::Denial;
 use crate::resolve::{Name, Object};
 use pinfold_policy::{Effect, ProtectionRule};
-use rustix::fs::readlinkat;
+use rustix::fs::{Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+
+/// An effect that is forbidden, and where it would happen: enough to recognise it when it is tried again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) denial: Denial,
+    /// The directory, what is there now, and what would come to be there or be moved.
+    pub(crate) pins: Option<Pins>,
+}
+
+/// What an answer is bound to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pins {
+    effect: Option<Effect>,
+    parent: Option<Pin>,
+    object: Option<Pin>,
+    /// The other name of the call, or the target of a link.
+    pub(crate) other: Option<PathBuf>,
+    other_object: Option<Pin>,
+}
+
+/// A file that is held open, so that no other one gets its number meanwhile.
+#[derive(Debug)]
+struct Pin {
+    _held: OwnedFd,
+    identity: (u64, u64),
+}
+
+impl PartialEq for Pin {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity
+    }
+}
+
+impl Eq for Pin {}
+
+impl Pin {
+    fn of(handle: impl AsFd) -> Outcome<Self> {
+        let held = handle.as_fd().try_clone_to_owned().map_err(|_| Errno::NFILE)?;
+        let stat = fstat(&held)?;
+        Ok(Self { identity: (stat.st_dev, stat.st_ino), _held: held })
+    }
+
+    fn at(name: &Name) -> Outcome<Option<Self>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&name.parent, &*name.name, flags, Mode::empty()) {
+            Ok(handle) => Self::of(handle).map(Some),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// The other side of a call with two names.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Other<'a> {
+    pub(crate) path: Option<&'a Path>,
+    pub(crate) object: Option<&'a Object>,
+}
 
 impl Caller<'_> {
     /// The path of what a handle holds, as the kernel knows it now.
@@ -33,10 +91,21 @@ impl Caller<'_> {
 
     /// Refuses an effect that the policy forbids at this name.
     pub(crate) fn permit(&self, operation: &'static str, name: &Name, effect: Effect) -> Outcome<()> {
+        self.permit_beside(operation, name, effect, Other::default())
+    }
+
+    /// The same for a call with two names.
+    pub(crate) fn permit_beside(
+        &self,
+        operation: &'static str,
+        name: &Name,
+        effect: Effect,
+        other: Other<'_>,
+    ) -> Outcome<()> {
         match self.path_of_name(name)? {
             Some(path) => {
                 self.in_reach(&path, &name.parent)?;
-                self.permit_path(operation, &path, effect)
+                self.permit_path(operation, name, &path, effect, other)
             }
             None => Ok(()),
         }
@@ -44,7 +113,8 @@ impl Caller<'_> {
 
     /// The same for what is not changed by its name.
     pub(crate) fn permit_place(&self, operation: &'static str, name: &Name, effect: Effect) -> Outcome<()> {
-        self.path_of_name(name)?.map_or(Ok(()), |path| self.permit_path(operation, &path, effect))
+        let path = self.path_of_name(name)?;
+        path.map_or(Ok(()), |path| self.permit_path(operation, name, &path, effect, Other::default()))
     }
 
     /// Where no mount tree stands, names are changed in the writable places alone, by *these* names.
@@ -60,19 +130,38 @@ impl Caller<'_> {
         if is_read_only(parent)? { Ok(()) } else { Err(Errno::ACCESS.into()) }
     }
 
-    pub(crate) fn permit_path(&self, operation: &'static str, path: &Path, effect: Effect) -> Outcome<()> {
-        match self.server.protected.rule_on(path, effect, &|path: &Path| self.exists(path)) {
-            Some(rule) => Err(self.deny(operation, path, Some(rule))),
-            None => Ok(()),
-        }
+    /// The same for a name whose path is known.
+    pub(crate) fn permit_path(
+        &self,
+        operation: &'static str,
+        name: &Name,
+        path: &Path,
+        effect: Effect,
+        other: Other<'_>,
+    ) -> Outcome<()> {
+        let Some(rule) = self.rule_on(path, effect) else { return Ok(()) };
+        self.forbid(operation, path, Some(rule), || {
+            Ok(Pins {
+                effect: Some(effect),
+                parent: Some(Pin::of(&name.parent)?),
+                object: Pin::at(name)?,
+                other: other.path.map(Path::to_owned),
+                other_object: other.object.map(|object| Pin::of(&object.handle)).transpose()?,
+            })
+        })
+    }
+
+    fn rule_on(&self, path: &Path, effect: Effect) -> Option<ProtectionRule> {
+        self.server.protected.rule_on(path, effect, &|path: &Path| self.exists(path))
     }
 
     /// Refuses to change what is behind a handle: content that is protected, or, where no mount tree stands, metadata
     /// outside of what may be written.
     pub(crate) fn permit_object(&self, operation: &'static str, object: &Object, metadata: bool) -> Outcome<()> {
         let path = self.path_of(&object.handle)?;
+        let pins = || Ok(Pins { object: Some(Pin::of(&object.handle)?), ..Pins::default() });
         if metadata && self.server.governs_metadata && !self.is_writable(&path, object) {
-            return Err(self.deny(operation, &path, None));
+            self.forbid(operation, &path, None, pins)?;
         }
         if !path.is_absolute() {
             return Ok(());
@@ -80,7 +169,24 @@ impl Caller<'_> {
         if !metadata && !object.is_device() && object.stat.st_nlink > 0 {
             self.in_reach(&path, &object.handle)?;
         }
-        self.permit_path(operation, &path, Effect::Alter)
+        match self.rule_on(&path, Effect::Alter) {
+            Some(rule) => self.forbid(operation, &path, Some(rule), pins),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses an effect, unless a person has permitted exactly this one to this call.
+    fn forbid(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        rule: Option<ProtectionRule>,
+        pins: impl FnOnce() -> Outcome<Pins>,
+    ) -> Outcome<()> {
+        let denial = Denial { operation, path: path.to_owned(), rule };
+        let askable = self.server.asks.as_ref().is_some_and(|asks| asks.may_ask(&denial));
+        let refused = Refused { denial, pins: if askable { Some(pins()?) } else { None } };
+        if askable && self.is_permitted(&refused) { Ok(()) } else { Err(Refusal::Denied(Box::new(refused))) }
     }
 
     fn is_writable(&self, path: &Path, object: &Object) -> bool {
@@ -99,11 +205,10 @@ impl Caller<'_> {
         self.server.writable.iter().any(|root| place.starts_with(root))
     }
 
-    /// Notes a refusal.
+    /// A refusal about which nobody is asked.
     pub(crate) fn deny(&self, operation: &'static str, path: &Path, rule: Option<ProtectionRule>) -> Refusal {
         let denial = Denial { operation, path: path.to_owned(), rule };
-        self.server.denials.note(denial, || self.who());
-        Refusal::Denied
+        Refusal::Denied(Box::new(Refused { denial, pins: None }))
     }
 }
 

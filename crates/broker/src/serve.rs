@@ -3,6 +3,7 @@
 //! A fixed number of threads; each handles one call at a time, so what a command can make us hold is bounded. A call that
 //! would block (a FIFO without a reader) is put aside, and one further thread looks after all of these.
 
+use crate::asks::Asks;
 use crate::caller::{Caller, KnownUmask, Outcome, Refusal};
 use crate::denials::Denials;
 use crate::resolve::Object;
@@ -39,6 +40,8 @@ pub(crate) struct Server {
     pub(crate) writable: Vec<PathBuf>,
     pub(crate) governs_metadata: bool,
     pub(crate) denials: Denials,
+    /// Where somebody can be asked about a refusal.
+    pub(crate) asks: Option<Asks>,
     /// Held for writing while names change, so that what was looked at stays as it was.
     pub(crate) names: RwLock<()>,
     pub(crate) umask_changes: AtomicU64,
@@ -78,6 +81,14 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
+    /// Makes the calling thread one; none if it cannot have a umask of its own.
+    pub(crate) fn new() -> Option<Self> {
+        sys::unshare_umask().ok()?;
+        let umask = Mode::from_bits_retain(0o077);
+        rustix::process::umask(umask);
+        Some(Self { umask, known: None })
+    }
+
     /// Takes on the caller's umask.
     pub(crate) fn use_umask(&mut self, caller: &Caller<'_>) -> Outcome<()> {
         let wanted = caller.umask(&mut self.known)?;
@@ -92,12 +103,7 @@ impl Worker {
 impl Server {
     /// Handles calls until nobody is left who could make one.
     pub(crate) fn work(&self) {
-        if sys::unshare_umask().is_err() {
-            return;
-        }
-        let umask = Mode::from_bits_retain(0o077);
-        rustix::process::umask(umask);
-        let mut worker = Worker { umask, known: None };
+        let Some(mut worker) = Worker::new() else { return };
         loop {
             let call = match sys::receive(self.listener.as_fd()) {
                 Ok(call) => call,
@@ -105,13 +111,15 @@ impl Server {
                 Err(Errno::NOENT | Errno::INTR) => continue,
                 Err(_) => return,
             };
-            let caller = Caller { server: self, call };
-            let outcome = perform(&caller, &mut worker);
-            self.answer(&call, outcome);
+            let caller = Caller::first(self, call);
+            match perform(&caller, &mut worker) {
+                Err(Refusal::Denied(refused)) => self.refuse_or_ask(caller, refused),
+                outcome => self.answer(&call, outcome),
+            }
         }
     }
 
-    fn answer(&self, call: &Call, outcome: Outcome<Answer>) {
+    pub(crate) fn answer(&self, call: &Call, outcome: Outcome<Answer>) {
         let listener = self.listener.as_fd();
         // Whoever does not wait any more gets no answer.
         let _ = match outcome {
@@ -120,7 +128,7 @@ impl Server {
             Ok(Answer::Later) => Ok(()),
             Ok(Answer::File { file, close_on_exec }) => self.give(call.id, file, close_on_exec),
             Err(Refusal::Errno(errno)) => sys::answer(listener, call.id, Err(errno)),
-            Err(Refusal::Denied | Refusal::Gone) => sys::answer(listener, call.id, Err(Errno::PERM)),
+            Err(Refusal::Denied(_) | Refusal::Gone) => sys::answer(listener, call.id, Err(Errno::PERM)),
         };
     }
 
@@ -180,7 +188,7 @@ impl Server {
 }
 
 /// Performs one call.
-fn perform(caller: &Caller<'_>, worker: &mut Worker) -> Outcome<Answer> {
+pub(crate) fn perform(caller: &Caller<'_>, worker: &mut Worker) -> Outcome<Answer> {
     let number = |index| caller.number(index);
     let at = |index| caller.directory(index);
     let nofollow = libc::AT_SYMLINK_NOFOLLOW as u32;

@@ -128,6 +128,14 @@ pub(crate) fn duplicate(number: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy as RawFd) })
 }
 
+/// Takes over a descriptor that was inherited under this number; under it there is none any more.
+pub(crate) fn take(number: RawFd) -> Result<OwnedFd> {
+    let copy = duplicate(number)?;
+    // SAFETY: plain; the number is the caller's word for this descriptor, and nothing of ours is open under it.
+    check(unsafe { libc::close(number) })?;
+    Ok(copy)
+}
+
 /// Closes every descriptor above 2 but these.
 ///
 /// # Panics

@@ -14,11 +14,14 @@
 //! | `--protect PATTERN` | what matches this absolute pattern is protected | any number |
 //! | `--protect-path RULE PATH` | this path is protected, for this reason | any number |
 //! | `--status-fd N` / `--status-file PATH` | where refusals are reported. The launcher inherits the descriptor, or gets the file as descriptor [`STATUS`] | one, once |
+//! | `--ask-fd N`, `--ask-seconds S` | a packet socket on which somebody is asked about refusals, and for how long (see `asks`) | both, once |
+//! | `--never-ask PATH` | what lies there is refused without a question | any number |
 
 use pinfold_policy::pattern::PathPattern;
 use pinfold_policy::{ProtectedNames, ProtectionRule};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The descriptor on which the launcher finds its end of the socket, for `--broker-fd`.
 pub(crate) const SOCKET: i32 = 98;
@@ -46,6 +49,13 @@ pub(crate) enum Status {
     File(PathBuf),
 }
 
+/// Whether and how somebody is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asking {
+    pub(crate) patience: Duration,
+    pub(crate) never: Vec<PathBuf>,
+}
+
 /// What to do.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -53,6 +63,7 @@ pub(crate) struct Plan {
     pub(crate) protected: ProtectedNames,
     pub(crate) writable: Vec<Writable>,
     pub(crate) status: Status,
+    pub(crate) asking: Option<(i32, Asking)>,
     /// The launcher and its arguments; never empty.
     pub(crate) launcher: Vec<OsString>,
 }
@@ -65,6 +76,7 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
     }
     let (mut wall, mut home, mut status, mut default_names) = (None, None, Status::Nowhere, false);
     let (mut roots, mut writable, mut patterns, mut paths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ask, mut patience, mut never) = (None, None, Vec::new());
     loop {
         let Some(option) = words.next() else { return Err("missing `-- LAUNCHER`".to_owned()) };
         let mut value = || words.next().ok_or_else(|| format!("{} lacks its value", option.to_string_lossy()));
@@ -103,10 +115,19 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
                 paths.push((absolute(&value()?)?, rule));
                 false
             }
-            Some("--status-fd") => {
+            Some("--ask-fd") => ask.replace(descriptor("--ask-fd", &value()?)?).is_some(),
+            Some("--ask-seconds") => {
                 let word = value()?;
-                let number = word.to_str().and_then(|word| word.parse().ok()).filter(|number| *number > 2);
-                let number = number.ok_or_else(|| "--status-fd is not a descriptor above 2".to_owned())?;
+                let seconds = word.to_str().and_then(|word| word.parse().ok()).filter(|seconds| *seconds > 0);
+                let seconds: u32 = seconds.ok_or_else(|| "--ask-seconds is not a number above 0".to_owned())?;
+                patience.replace(Duration::from_secs(seconds.into())).is_some()
+            }
+            Some("--never-ask") => {
+                never.push(absolute(&value()?)?);
+                false
+            }
+            Some("--status-fd") => {
+                let number = descriptor("--status-fd", &value()?)?;
                 std::mem::replace(&mut status, Status::Descriptor(number)) != Status::Nowhere
             }
             Some("--status-file") => {
@@ -129,7 +150,17 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
     protected = patterns.into_iter().fold(protected, ProtectedNames::with_pattern);
     protected = paths.into_iter().fold(protected, |protected, (path, rule)| protected.with_path(path, rule));
     let wall = wall.ok_or_else(|| "--wall is required".to_owned())?;
-    Ok(Plan { wall, protected, writable, status, launcher })
+    let asking = match (ask, patience) {
+        (Some(ask), Some(patience)) => Some((ask, Asking { patience, never })),
+        (None, None) => None,
+        _ => return Err("--ask-fd and --ask-seconds belong together".to_owned()),
+    };
+    Ok(Plan { wall, protected, writable, status, asking, launcher })
+}
+
+fn descriptor(option: &str, word: &OsStr) -> Result<i32, String> {
+    let number = word.to_str().and_then(|word| word.parse().ok()).filter(|number| *number > 2);
+    number.ok_or_else(|| format!("{option} is not a descriptor above 2"))
 }
 
 fn absolute(word: &OsStr) -> Result<PathBuf, String> {
@@ -154,11 +185,13 @@ mod tests {
     #[test]
     fn a_plan_is_read() {
         let plan = of("--spec 1 --wall landlock --root /w --write 1:2 /w --protect-default --home /h --protect /w/x* \
-                       --protect-path git-target /w/h --status-fd 7 -- /bin/run --spec 1 -- true")
+                       --protect-path git-target /w/h --status-fd 7 --ask-fd 8 --ask-seconds 9 --never-ask /n -- /bin/run --spec 1 -- true")
         .unwrap();
         assert_eq!((plan.wall, plan.status), (Wall::Landlock, Status::Descriptor(7)));
         assert_eq!(plan.writable, [Writable { device: 1, inode: 2, path: "/w".into() }]);
         assert_eq!(plan.launcher.len(), 5);
+        let asking = Asking { patience: Duration::from_secs(9), never: vec!["/n".into()] };
+        assert_eq!(plan.asking, Some((8, asking)));
         assert!(!plan.protected.is_empty());
     }
 
@@ -178,6 +211,11 @@ mod tests {
             "--spec 1 --wall landlock --protect-path what /x -- x",
             "--spec 1 --wall landlock --status-fd 2 -- x",
             "--spec 1 --wall landlock --status-fd 7 --status-file /x -- x",
+            "--spec 1 --wall landlock --ask-fd 7 -- x",
+            "--spec 1 --wall landlock --ask-seconds 7 -- x",
+            "--spec 1 --wall landlock --ask-fd 2 --ask-seconds 7 -- x",
+            "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 0 -- x",
+            "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 7 --never-ask x -- x",
             "--spec 1 --wall landlock --more -- x",
         ] {
             assert!(of(text).is_err(), "{text}");

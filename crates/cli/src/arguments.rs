@@ -404,6 +404,15 @@ pub(crate) struct Run {
     /// What is compared.
     #[command(flatten)]
     pub(crate) host: HostFileOptions,
+    /// Ask about each protected name that the command would change, while it waits
+    ///
+    /// Needs --protect. Who is asked sees the call, the path and the process, on this terminal
+    /// or, with --session, elsewhere with `pinfold approve`; yes permits exactly this one
+    /// effect. Without an answer in time (approval.timeout of the configuration), and where
+    /// nobody can be asked, it is refused as ever. Never asked is about Pinfold's own files and
+    /// settings, about what is denied for reading, and about what mounts or Landlock refuse.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true)]
+    pub(crate) ask: bool,
     /// End the command after so many seconds
     ///
     /// Fractions are allowed: 0.5.

@@ -69,6 +69,11 @@ impl Configured {
         Store::refuse_open(policy, &own)
     }
 
+    /// Returns the files and directories that decide what is allowed.
+    pub(crate) fn own(&self) -> &[PathBuf] {
+        &self.own
+    }
+
     /// Returns sentences for the report.
     pub(crate) fn notes(&self) -> &[String] {
         &self.deployment.overridden

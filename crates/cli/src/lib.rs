@@ -28,6 +28,7 @@
 
 mod approve;
 mod arguments;
+mod asking;
 mod bounds;
 mod closing;
 mod configuration;

@@ -52,13 +52,20 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         Some(held) => held.ask(wanted(arguments), &configured, request, around, &watch.cancel),
         None => Ok(request),
     };
-    let ready = asked.and_then(|request| Ok((report_of(arguments, &request)?, request)));
+    let ready = asked.and_then(|request| {
+        crate::asking::check(arguments, &request)?;
+        Ok((report_of(arguments, &request)?, request))
+    });
     let (report, request) = match ready {
         Ok(ready) => ready,
         Err(error) => return refuse(error),
     };
     let recorded = match held.as_mut().map(|held| held.begin(&arguments.argv, &request)).transpose() {
         Ok(recorded) => recorded,
+        Err(error) => return refuse(error),
+    };
+    let asks = match crate::asking::asks(arguments, &configured, &request, held.as_ref(), recorded.as_deref()) {
+        Ok(asks) => asks,
         Err(error) => return refuse(error),
     };
     let (policy, mut call) = request.split();
@@ -71,7 +78,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     let closed = call.restrictions.denied_reads.clone();
     let observed = Observation::of(arguments.json || report.is_some());
     call.notes.extend(observed.note().map(str::to_owned));
-    let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), ..run };
+    let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), asks, ..run };
     let result = provider.run(&arguments.argv, &policy, &call, &run, &watch.cancel);
     watch.ended();
     if let (Some(held), Some(recorded)) = (&held, &recorded) {
@@ -146,6 +153,9 @@ impl Prepared {
             held.complete(&mut request);
         }
         let timeout = arguments.timeout.as_deref().map(crate::request::timeout).transpose()?.or(configured.timeout);
+        if arguments.session.session.is_none() {
+            crate::asking::check(arguments, &request)?;
+        }
         // Nobody is asked for a call whose report has no place.
         report_of(arguments, &request)?;
         let run = RunOptions { timeout, ..RunOptions::default() };

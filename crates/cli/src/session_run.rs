@@ -216,6 +216,15 @@ impl Held {
         }
     }
 
+    /// Opens the same session once more, for another thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of opening its log.
+    pub(crate) fn again(&self) -> Result<Session, SessionError> {
+        Store::open(&self.state)?.session(self.session.id().as_str(), Access::Append)
+    }
+
     /// Returns the session's directory.
     pub(crate) fn cwd(&self) -> &Path {
         self.session.cwd()

@@ -4,6 +4,8 @@
 //! Tests are called `BACKEND/UID/CLAIM`. Attempts are those of the program `pinfold-trespass`; each one succeeds without walls.
 //! What is protected is looked at from outside, by rules of this file's own.
 
+#[path = "protected/asked.rs"]
+mod asked;
 #[path = "protected/broker_attacks.rs"]
 mod broker_attacks;
 
@@ -42,6 +44,15 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("fifos-outside-and-other-processes-entries-are-closed", broker_attacks::fifos_and_proc),
     ("another-name-of-the-workspace-protects-as-well", broker_attacks::other_name),
     ("a-broker-without-descriptors-refuses", broker_attacks::without_descriptors),
+    ("asked-once-is-done-once", asked::once_is_once),
+    ("nobody-is-asked-about-pinfold-itself-or-what-other-walls-refuse", asked::never_asked),
+    ("a-question-that-nobody-answers-is-a-refusal", asked::times_out),
+    ("an-asker-that-is-killed-permits-nothing", asked::asker_killed),
+    ("a-yes-to-a-process-that-was-killed-does-nothing", asked::waiter_killed),
+    ("race_what-is-swapped-while-a-person-reads-leads-nowhere-else", asked::swapped_meanwhile),
+    ("answers-cannot-be-forged-from-inside", asked::forged),
+    ("a-flood-of-questions-is-bounded", asked::flood_of_questions),
+    ("another-process-answers-and-everything-is-in-the-log", asked::answered_elsewhere),
     ("bounds-and-large-directories-are-as-without", broker_attacks::bounds_and_sizes),
 ];
 

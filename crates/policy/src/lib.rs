@@ -80,7 +80,9 @@ pub use launcher_stage::LauncherStage;
 pub use limits::{Bound, BoundEvidence, BoundMeans, BoundMet, BoundScope, Limits, Resource};
 pub use mode::{ConfinedMode, SandboxMode};
 pub use obeyed::{Ground, Obeyed, ObeyedKind, Sight};
-pub use outcome::{Denial, DenialEvidence, DeniedProcess, Ending, Outcome, StatusEvidence, Stop, Verdict};
+pub use outcome::{
+    ApprovedEffect, Denial, DenialEvidence, DeniedProcess, Ending, Outcome, StatusEvidence, Stop, Verdict,
+};
 pub use pattern::{PathPattern, PatternError, PatternProblem, PatternShape};
 pub use policy::{ExecutionPolicy, Policy, SandboxPolicy, SessionId};
 pub use protect::{Effect, Moved, Protect, ProtectedNames, ProtectionRule, Surroundings};

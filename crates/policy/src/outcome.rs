@@ -142,6 +142,26 @@ pub struct Denial {
     pub text: Option<String>,
 }
 
+/// Describes one effect that would have been refused and that somebody permitted while the command waited.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApprovedEffect {
+    /// The path it was about, if it is not too long to be told.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "escaped::optional_path")]
+    pub path: Option<PathBuf>,
+    /// The call, such as `open` or `rename`.
+    pub operation: String,
+    /// The error with which it failed all the same, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub errno: Option<String>,
+    /// The rule that forbids it otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// The process that waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<DeniedProcess>,
+}
+
 /// Names a process outside of its namespaces. It may have ended since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -212,13 +232,14 @@ impl Verdict {
 
 /// Holds everything there is to say about how one call ended.
 ///
-/// Its JSON form is `{verdict, ending, ran, denials, boundsMet?, hostFiles?, statusEvidence, report?, durationMs}`. A verdict or `ran` that
+/// Its JSON form is `{verdict, ending, ran, denials, approved?, boundsMet?, hostFiles?, statusEvidence, report?, durationMs}`. A verdict or `ran` that
 /// does not follow from the rest is refused when read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "WireOutcome", into = "WireOutcome")]
 pub struct Outcome {
     ending: Ending,
     denials: Vec<Denial>,
+    approved: Vec<ApprovedEffect>,
     bounds_met: Vec<BoundMet>,
     // Most outcomes have none.
     host_files: Option<Box<HostFiles>>,
@@ -240,7 +261,26 @@ impl Outcome {
     ) -> Self {
         let text_counts = matches!(ending, Ending::Exited { code } if code != 0);
         denials.retain(|denial| text_counts || denial.evidence != DenialEvidence::Inferred);
-        Self { ending, denials, bounds_met: Vec::new(), host_files: None, status_evidence, report, duration_ms }
+        Self {
+            ending,
+            denials,
+            approved: Vec::new(),
+            bounds_met: Vec::new(),
+            host_files: None,
+            status_evidence,
+            report,
+            duration_ms,
+        }
+    }
+
+    /// Returns the same with effects that somebody permitted while the command waited.
+    pub fn with_approved(self, approved: Vec<ApprovedEffect>) -> Self {
+        Self { approved, ..self }
+    }
+
+    /// Returns what would have been refused and was permitted while the command waited, in that order.
+    pub fn approved(&self) -> &[ApprovedEffect] {
+        &self.approved
     }
 
     /// Returns the same with the bounds that are known to have been met.
@@ -326,6 +366,8 @@ struct WireOutcome {
     ran: bool,
     denials: Vec<Denial>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    approved: Vec<ApprovedEffect>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     bounds_met: Vec<BoundMet>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     host_files: Option<HostFiles>,
@@ -342,6 +384,7 @@ impl From<Outcome> for WireOutcome {
             ran: outcome.ran(),
             ending: outcome.ending,
             denials: outcome.denials,
+            approved: outcome.approved,
             bounds_met: outcome.bounds_met,
             host_files: outcome.host_files.map(|found| *found),
             status_evidence: outcome.status_evidence,
@@ -356,6 +399,7 @@ impl TryFrom<WireOutcome> for Outcome {
 
     fn try_from(wire: WireOutcome) -> Result<Self, Self::Error> {
         let outcome = Self::new(wire.ending, wire.denials, wire.status_evidence, wire.report, wire.duration_ms)
+            .with_approved(wire.approved)
             .with_bounds_met(wire.bounds_met)
             .with_host_files(wire.host_files);
         if outcome.verdict() != wire.verdict {

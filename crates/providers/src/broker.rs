@@ -42,6 +42,13 @@ pub(crate) fn prefix(broker: &Path, backend: Backend, request: &Request) -> Vec<
     if let Some(protected) = &request.closed.protected {
         protected.push(&mut words);
     }
+    if let Some(asks) = &request.asks {
+        let (number, seconds) = (asks.descriptor.to_string(), asks.seconds.to_string());
+        push(&mut words, &["--ask-fd", &number, "--ask-seconds", &seconds]);
+        for path in &asks.never {
+            push(&mut words, &["--never-ask".as_ref(), path.as_os_str()]);
+        }
+    }
     match &request.status {
         StatusTo::Nowhere => {}
         StatusTo::Descriptor(number) => push(&mut words, &["--status-fd", &number.to_string()]),

@@ -1,5 +1,6 @@
 //! What a caller asks beside the policy, and what it receives.
 
+use crate::asks::Asks;
 use crate::backend::Backend;
 use crate::held::HeldDirectory;
 use crate::refusals::RefusalFeed;
@@ -244,6 +245,8 @@ pub struct RunOptions {
     /// group, umask, priority, seccomp filters. What cannot be looked at does not count: a Landlock domain that a process with
     /// CAP_SYS_ADMIN takes up without `no_new_privs` after its first call does not reach its later ones.
     pub resident: bool,
+    /// Is asked about single effects that the broker refuses, while the command waits.
+    pub asks: Option<Asks>,
 }
 
 impl RunOptions {
@@ -267,6 +270,7 @@ impl Default for RunOptions {
             before_start: None,
             refusals: None,
             resident: false,
+            asks: None,
         }
     }
 }
@@ -281,6 +285,7 @@ impl std::fmt::Debug for RunOptions {
             .field("timeout", &self.timeout)
             .field("grace", &self.grace)
             .field("given", &self.given)
+            .field("asks", &self.asks)
             .finish_non_exhaustive()
     }
 }

@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod asks;
 pub mod backend;
 pub mod call;
 pub mod cancel;
@@ -74,6 +75,7 @@ mod status;
 mod unconfined;
 mod verdict_file;
 
+pub use asks::{Asks, EffectQuestion, OnRefusal, RefusedEffect};
 pub use backend::{Backend, UnknownBackend};
 pub use call::{
     Attempt, BeforeStart, CallOptions, Captured, Confinement, CustomRunner, EnvChange, Finding, HardLinkScan,

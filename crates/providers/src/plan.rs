@@ -1,5 +1,6 @@
 //! What every mechanism's plan is made from, and what all plans say alike. Pure: values in, words out.
 
+use crate::asks::AskWords;
 use crate::closed::Closed;
 use crate::launcher::push;
 use crate::limits::Bounds;
@@ -38,6 +39,8 @@ pub(crate) struct Request {
     pub(crate) other_temps: Option<crate::closed::Cover>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) status: StatusTo,
+    /// How the broker asks about refusals.
+    pub(crate) asks: Option<AskWords>,
     /// Whether the launcher stays beside the command.
     pub(crate) supervise: bool,
     /// Whether a terminal may be among the standard streams.
@@ -467,6 +470,7 @@ pub(crate) mod golden {
             other_temps: None,
             cwd: Some("/data/a b".into()),
             status: StatusTo::Nowhere,
+            asks: None,
             supervise: false,
             terminal: false,
             bounds: Bounds::default(),

@@ -1,6 +1,6 @@
 //! What the launcher reports, line by line (`docs/launcher.md`, "Status lines").
 
-use pinfold_policy::{Denial, DenialEvidence, DeniedProcess, LauncherStage};
+use pinfold_policy::{ApprovedEffect, Denial, DenialEvidence, DeniedProcess, LauncherStage};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
@@ -44,6 +44,8 @@ pub(crate) struct Status {
     pub(crate) signaled: Option<i32>,
     /// What the broker refused, each once, as it was told last.
     pub(crate) denials: Vec<Denial>,
+    /// What the broker would have refused and a person permitted.
+    pub(crate) approved: Vec<ApprovedEffect>,
 }
 
 impl Status {
@@ -79,6 +81,7 @@ impl Status {
             "exec-failed" => self.exec_failed = rest.parse().ok().or(Some(0)),
             "exited" => self.exited = rest.parse().ok(),
             "signaled" => self.signaled = rest.parse().ok(),
+            "approved" => self.approved.extend(approved(rest)),
             "denied" => self.denials.extend(denial(rest)),
             "denied-more" => {
                 let count = rest.parse().unwrap_or(1);
@@ -143,8 +146,14 @@ fn denial(rest: &str) -> Option<Denial> {
     })
 }
 
+/// The same words; an error is the one with which the effect failed all the same.
+fn approved(rest: &str) -> Option<ApprovedEffect> {
+    let Denial { path, operation, errno, rule, process, .. } = denial(rest)?;
+    Some(ApprovedEffect { path, operation: operation?, errno: errno.filter(|errno| errno != "-"), rule, process })
+}
+
 /// Undoes `\n`, `\\` and `\xHH`.
-fn unescaped(text: &str) -> Vec<u8> {
+pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, more)) = rest.split_first() {
@@ -196,8 +205,11 @@ mod tests {
         let status = Status::parse(
             b"confined landlock=7\ndenied open EPERM git-control 7 1 a\\x20b /w/\\xFF\\n\\\\x\n\
               denied rename EPERM - 9 1 mv -\nexited 0\ndenied open EPERM git-control 7 12 a\\x20b /w/\\xFF\\n\\\\x\n\
-              denied-more 3\ndenied x\n",
+              denied-more 3\ndenied x\napproved open - git-control 7 1 a /w/a\napproved open ENOENT - 7 1 a -\napproved\n",
         );
+        let [first, second] = status.approved.as_slice() else { panic!("{:?}", status.approved) };
+        assert_eq!((first.path.clone(), first.errno.clone()), (Some("/w/a".into()), None));
+        assert_eq!((second.path.clone(), second.errno.as_deref()), (None, Some("ENOENT")));
         let [first, second, more] = status.denials.as_slice() else { panic!("{:?}", status.denials) };
         assert_eq!(first.path.as_ref().unwrap().as_os_str().as_encoded_bytes(), b"/w/\xff\n\\x");
         assert_eq!(

@@ -127,6 +127,14 @@ impl Approvals {
         self
     }
 
+    pub(crate) fn policy(&self) -> ApprovalPolicy {
+        self.policy
+    }
+
+    pub(crate) fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
     /// Asks for more than is in force for a call.
     ///
     /// Nothing is returned if nothing was wanted or it is in force already. `approvals` or `session` may be missing; then
@@ -158,7 +166,7 @@ impl Approvals {
         let patience = u64::try_from(approvals.patience.as_millis()).unwrap_or(u64::MAX);
         let question = Asked { asker: Asker::this(), ..wanted.question(call, digest, patience) };
         let asked = session.ask(question)?;
-        let (decision, by) = approvals.decide(policy, session, call, &asked, cancel)?;
+        let (decision, by) = approvals.decide(policy, session, call.argv, &asked, cancel)?;
         match decision {
             Decision::AllowedOnce => {
                 let lost = || SessionError::GrantUnusable {
@@ -246,20 +254,20 @@ impl Approvals {
     }
 
     /// Decides one question and writes the answer down; of all answers exactly one counts.
-    fn decide(
+    pub(crate) fn decide(
         &self,
         policy: ApprovalPolicy,
         session: &Session,
-        call: &Call<'_>,
+        argv: &[OsString],
         asked: &Asked,
         cancel: &Cancel,
     ) -> Result<(Decision, By), SessionError> {
         let (verdict, by) = match policy {
             // U565: before any approver, whatever their order.
             ApprovalPolicy::Never => (Verdict::Rejected, By::Policy),
-            ApprovalPolicy::AllowListed => (by_rule(&self.rules, call.argv, asked), By::Rule),
+            ApprovalPolicy::AllowListed => (by_rule(&self.rules, argv, asked), By::Rule),
             ApprovalPolicy::Ask if cancel.is_cancelled() => (Verdict::Cancelled, By::User),
-            ApprovalPolicy::Ask => match self.ask_here(session, asked, cancel) {
+            ApprovalPolicy::Ask => match self.ask_here(Some(session), session.id(), asked, cancel) {
                 Some(verdict @ Verdict::Unavailable) => (verdict, By::Nobody),
                 Some(verdict) => (verdict, By::User),
                 None => match self.wait_for_log(session, asked, cancel)? {
@@ -298,8 +306,14 @@ impl Approvals {
 
     /// Asks the approvers of this process in their order. They run in a thread of their own: an answer that comes after
     /// the cancellation or the deadline reaches nobody.
-    fn ask_here(&self, session: &Session, asked: &Asked, cancel: &Cancel) -> Option<Verdict> {
-        let heard = |owner: &Option<SessionId>| owner.as_ref().is_none_or(|owner| owner == session.id());
+    pub(crate) fn ask_here(
+        &self,
+        session: Option<&Session>,
+        id: &SessionId,
+        asked: &Asked,
+        cancel: &Cancel,
+    ) -> Option<Verdict> {
+        let heard = |owner: &Option<SessionId>| owner.as_ref().is_none_or(|owner| owner == id);
         let chain: Vec<_> = self.chain.iter().filter(|(owner, _)| heard(owner)).map(|(_, it)| Arc::clone(it)).collect();
         if chain.is_empty() {
             return if self.elsewhere { None } else { Some(Verdict::Unavailable) };
@@ -307,7 +321,7 @@ impl Approvals {
         let deadline = Instant::now().checked_add(self.patience).unwrap_or_else(far);
         let (tell, told) = mpsc::channel();
         let over = Cancel::new();
-        let (question, id, withdrawn) = (asked.clone(), session.id().clone(), over.clone());
+        let (question, id, withdrawn) = (asked.clone(), id.clone(), over.clone());
         let thread = std::thread::Builder::new().name("approval".to_owned()).spawn(move || {
             let question = Question { session: &id, asked: &question, deadline, cancel: &withdrawn };
             // A failing approver is none; with it the question ends, so that nobody behind it is asked for what one
@@ -328,7 +342,9 @@ impl Approvals {
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => break Some(Verdict::Cancelled),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => break Some(Verdict::Unavailable),
                 // Another process may be faster; then there is nothing left to ask.
-                Err(RecvTimeoutError::Timeout) if self.elsewhere && !is_open(session, asked) => break None,
+                Err(RecvTimeoutError::Timeout) if self.elsewhere && session.is_some_and(|it| !is_open(it, asked)) => {
+                    break None;
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         };
@@ -412,6 +428,8 @@ impl<'a> Wanted<'a> {
         match &self.scope {
             Scope::Mode { mode } => EscalationRequest { mode: *mode, justification: self.justification }.audit_reason(),
             Scope::Write { path } => format!("write below {}: {}", quote(path), self.justification),
+            // Nobody can wish for it: a command that runs does.
+            Scope::Effect { .. } => self.scope.describe(),
         }
     }
 
@@ -422,6 +440,7 @@ impl<'a> Wanted<'a> {
         let what = match &self.scope {
             Scope::Mode { mode } => format!("escalating this {subject} to \"{mode}\""),
             Scope::Write { path } => format!("writing below {}", quote(path)),
+            Scope::Effect { .. } => self.scope.describe(),
         };
         let detail = match (&self.scope, decision, by) {
             // U285: who said no is said, and nobody else is blamed.
@@ -443,6 +462,7 @@ impl<'a> Wanted<'a> {
         let scope = match &self.scope {
             Scope::Mode { mode } => ("mode", mode.as_str().as_bytes()),
             Scope::Write { path } => ("write", path.as_os_str().as_encoded_bytes()),
+            Scope::Effect { effect } => ("effect", effect.path.as_bytes()),
         };
         Framed::new("pinfold call 1")
             .part(session.as_str().as_bytes())
@@ -479,6 +499,7 @@ impl<'a> Wanted<'a> {
         let mut paths: Vec<PathBuf> = Vec::new();
         match &self.scope {
             Scope::Write { path } => paths.push(path.clone()),
+            Scope::Effect { .. } => {}
             Scope::Mode { .. } => {
                 for path in call.denied.iter().filter_map(|path| nearest_directory(path)) {
                     if !paths.contains(&path) && paths.len() < MOST_OFFERED {

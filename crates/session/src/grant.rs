@@ -41,13 +41,43 @@ pub enum Scope {
         /// The mode.
         mode: SandboxMode,
     },
+    /// One effect of a command that runs and waits for the answer.
+    Effect {
+        /// The effect.
+        effect: LiveEffect,
+    },
+}
+
+/// What is told of one effect. Bytes that are not UTF-8 appear as `\xHH`; what happens is decided by descriptors, and not by
+/// this text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LiveEffect {
+    /// The call, such as `open` or `rename`.
+    pub operation: String,
+    /// The path.
+    pub path: String,
+    /// The call's other path, or the target of a link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<String>,
+    /// The rule that forbids it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Number of the process that waits, as the host counts.
+    pub process: u32,
+    /// Its name, as it gave it itself.
+    pub name: String,
+    /// Its command line, as it shows it itself.
+    pub argv: Vec<String>,
+    /// Whether these are all of its arguments.
+    pub argv_is_whole: bool,
 }
 
 impl Scope {
     /// Returns the mode that a call needs for it: a directory is writable in no mode below `workspace-write`.
     pub fn mode(&self) -> SandboxMode {
         match self {
-            Self::Write { .. } => SandboxMode::WorkspaceWrite,
+            Self::Write { .. } | Self::Effect { .. } => SandboxMode::WorkspaceWrite,
             Self::Mode { mode } => *mode,
         }
     }
@@ -57,6 +87,10 @@ impl Scope {
         match self {
             Self::Write { path } => format!("write below {}", pinfold_policy::quote::quote(path)),
             Self::Mode { mode } => format!("mode {mode}"),
+            Self::Effect { effect } => {
+                let (operation, path) = (pinfold_policy::quote::quote(&effect.operation), &effect.path);
+                format!("once: {operation} of {}", pinfold_policy::quote::quote(path))
+            }
         }
     }
 }

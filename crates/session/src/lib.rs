@@ -16,6 +16,7 @@
 //! | [`files`] | read, write and edit under the session's policy, and what it has seen of which file |
 //! | [`asker`] | which process waits for an answer |
 //! | [`approver`] | who answers: callbacks, rules, another process |
+//! | [`effects`] | single effects of a command that waits |
 //! | [`terminal`] | the question to a person |
 //! | [`preset`] | modes and approval policies under one name |
 //! | [`text`] | what a model is told |
@@ -29,6 +30,7 @@ pub mod approver;
 pub mod asker;
 pub mod config;
 pub mod digest;
+pub mod effects;
 pub mod error;
 pub mod files;
 pub mod grant;
@@ -45,9 +47,10 @@ pub use approver::{Approver, Question};
 pub use asker::Asker;
 pub use config::{Deployment, Layer, Origin, Places};
 pub use digest::Digest;
+pub use effects::Running;
 pub use error::SessionError;
 pub use files::SessionFiles;
-pub use grant::{Approved, GrantId, Life, Scope};
+pub use grant::{Approved, GrantId, Life, LiveEffect, Scope};
 pub use log::{Access, Log};
 pub use service::{PolicyRequest, PolicyService, Resolved, WritableRoot};
 pub use session::{Session, Verdict};

@@ -280,6 +280,11 @@ fn open(
             None
         }
         Some(Scope::Write { path }) => Some(path),
+        // SECURITY: it was permitted to a command that ran, and is no policy of another.
+        Some(Scope::Effect { .. }) => {
+            let detail = "a single effect is no policy for a call".to_owned();
+            return Err(SandboxError::InvalidPolicy { detail });
+        }
         None => None,
     };
     if let Some(path) = once.filter(|path| problem_of(path).is_some()) {

@@ -67,7 +67,7 @@ impl Approver for Terminal {
     /// Asks once a line is typed; without a terminal the question is passed on.
     fn answer(&self, question: &Question<'_>) -> Option<Verdict> {
         let terminal = self.open().ok()?;
-        let shown = render(question.session.as_str(), question.asked, size(&terminal));
+        let shown = render_with(question.session.as_str(), question.asked, size(&terminal), &word());
         for tries in 0..TRIES {
             // SECURITY: what was typed before does not answer this.
             let _ = tcflush(&terminal, QueueSelector::IFlush);
@@ -104,23 +104,43 @@ struct Shown {
     text: String,
     choices: String,
     offers: usize,
-    /// What must be typed behind the number when not everything could be shown.
-    unseen: bool,
+    /// What must be typed behind the number: a word that a running command cannot know, and one that says that not
+    /// everything could be shown.
+    behind: Vec<String>,
 }
 
 impl Shown {
     fn meaning(&self, line: &str) -> Option<Verdict> {
         let mut words = line.split_whitespace();
-        let (first, second, third) = (words.next(), words.next(), words.next());
-        match (first, second, third) {
-            (None, ..) | (Some("n" | "no"), None, _) => Some(Verdict::Rejected),
-            (Some(number), word, None) if word == if self.unseen { Some("unseen") } else { None } => {
+        let first = words.next();
+        let rest: Vec<&str> = words.collect();
+        match first {
+            None => Some(Verdict::Rejected),
+            Some("n" | "no") if rest.is_empty() => Some(Verdict::Rejected),
+            Some(number) if rest == self.behind => {
                 let number = number.parse::<usize>().ok()?;
                 (1..=self.offers).contains(&number).then(|| Verdict::Allowed(number - 1))
             }
             _ => None,
         }
     }
+}
+
+/// A word for one question.
+///
+/// SECURITY: a command that runs may write to the same terminal. It could paint a harmless question over ours; whoever
+/// answers that one does not know this word, and the command cannot read it off the screen.
+fn word() -> String {
+    use std::hash::{BuildHasher as _, RandomState};
+    // The state is keyed by the host's random numbers.
+    let mut number = RandomState::new().hash_one(Instant::now());
+    let letters = b"bcdfghjkmnpqrstvwxz";
+    let mut letter = || {
+        let index = (number % letters.len() as u64) as usize;
+        number /= letters.len() as u64;
+        char::from(letters[index])
+    };
+    (0..4).map(|_| letter()).collect()
 }
 
 /// What is seen at once.
@@ -155,28 +175,35 @@ pub fn question_text(session: &str, asked: &Asked) -> QuestionText {
 }
 
 /// Makes the text of a question for a terminal of this size.
+#[cfg(test)]
 fn render(session: &str, asked: &Asked, size: Size) -> Shown {
+    render_with(session, asked, size, "kmfq")
+}
+
+/// The same; `word` is to be typed if a command runs meanwhile.
+fn render_with(session: &str, asked: &Asked, size: Size, word: &str) -> Shown {
     let (described, whole) = describe(session, asked, size.columns);
     let mut out = format!("\n{described}");
     let line = |out: &mut String, text: &str| ours(out, text, size.columns);
+    let live = asked.offers.iter().any(|offer| matches!(offer.scope, Scope::Effect { .. }));
     let count = asked.offers.len();
     // SECURITY: a long reason would push the command off the screen.
     let whole = whole && out.lines().count() + 3 <= size.rows;
-    let mut choices = String::new();
-    if whole {
-        line(&mut choices, &format!("type 1 to {count}, or n for no:"));
-    } else {
-        line(
-            &mut out,
-            "Not all of it is on the screen. To allow it all the same, type the number and the word unseen.",
-        );
-        line(&mut choices, &format!("type a number from 1 to {count} and unseen, or n for no:"));
+    if !whole {
+        line(&mut out, "Not all of it is on the screen. To allow it all the same, type the word unseen as well.");
     }
+    let mut behind: Vec<String> = Vec::new();
+    behind.extend(live.then(|| word.to_owned()));
+    behind.extend((!whole).then(|| "unseen".to_owned()));
+    let number = if count == 1 && live { "1".to_owned() } else { format!("1 to {count}") };
+    let words = behind.iter().map(|word| format!(" {word}")).collect::<String>();
+    let mut choices = String::new();
+    line(&mut choices, &format!("type {number}{words}, or n for no:"));
     // The answer stands behind it.
     choices.truncate(choices.trim_end().len());
     choices.push(' ');
     out.push_str(&choices);
-    Shown { text: out, choices, offers: count, unseen: !whole }
+    Shown { text: out, choices, offers: count, behind }
 }
 
 /// Says what would run, where, why, and what can be allowed; and whether all of it is said.
@@ -208,6 +235,23 @@ fn describe(session: &str, asked: &Asked, width: usize) -> (String, bool) {
             Scope::Write { path } => {
                 line(&mut out, &format!("  {}) writing below this directory, {life}:", number + 1));
                 whole &= foreign(&mut out, &quote(path));
+            }
+            Scope::Effect { effect } => {
+                line(
+                    &mut out,
+                    &format!("  {}) once, while the command waits: {} of", number + 1, plain(&effect.operation)),
+                );
+                whole &= foreign(&mut out, &quote(&effect.path));
+                if let Some(other) = &effect.other {
+                    line(&mut out, "     and:");
+                    whole &= foreign(&mut out, &quote(other));
+                }
+                line(
+                    &mut out,
+                    &format!("     by process {} ({}), which calls itself:", effect.process, plain(&effect.name)),
+                );
+                whole &= foreign(&mut out, &effect.argv.iter().map(quote).collect::<Vec<_>>().join(" "));
+                whole &= effect.argv_is_whole;
             }
         }
     }
@@ -390,6 +434,49 @@ mod tests {
         ] {
             assert_eq!(shown.meaning(line), meaning, "{line:?}");
         }
+    }
+
+    #[test]
+    fn an_effect_is_allowed_by_its_number_and_the_word_of_this_question() {
+        let mut asked = asked(&["make"], "y");
+        let effect = crate::grant::LiveEffect {
+            operation: "rename".to_owned(),
+            path: "/w/.git/config".to_owned(),
+            other: Some("/w/x\u{1b}[2J".to_owned()),
+            rule: Some("git-control".to_owned()),
+            process: 7,
+            name: "mv\n1)".to_owned(),
+            argv: vec!["mv".to_owned(), "\rx".to_owned()],
+            argv_is_whole: true,
+        };
+        asked.offers = vec![Offer { scope: Scope::Effect { effect: effect.clone() }, life: Life::Call }];
+        let shown = render("s1", &asked, TALL);
+        for words in
+            ["rename of", "\"/w/.git/config\"", "\"/w/x\\x1b[2J\"", "process 7 (mv?1?)", "\"\\rx\"", "type 1 kmfq"]
+        {
+            assert!(shown.text.contains(words), "{words}: {}", shown.text);
+        }
+        assert!(!shown.text.chars().any(|letter| letter.is_control() && letter != '\n'), "{:?}", shown.text);
+        for (line, meaning) in [
+            ("1 kmfq", Some(Verdict::Allowed(0))),
+            ("1", None),
+            ("1 kmfx", None),
+            ("2 kmfq", None),
+            ("kmfq", None),
+            ("1 kmfq unseen", None),
+            ("n", Some(Verdict::Rejected)),
+            ("", Some(Verdict::Rejected)),
+        ] {
+            assert_eq!(shown.meaning(line), meaning, "{line:?}");
+        }
+        asked.offers = vec![Offer {
+            scope: Scope::Effect { effect: crate::grant::LiveEffect { argv_is_whole: false, ..effect } },
+            life: Life::Call,
+        }];
+        let shown = render("s1", &asked, TALL);
+        assert_eq!(shown.meaning("1 kmfq"), None);
+        assert_eq!(shown.meaning("1 kmfq unseen"), Some(Verdict::Allowed(0)));
+        assert_ne!(word(), word());
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn killed_writers() -> Result<(), Failed> {
             .grants()
             .filter_map(|given| match &given.scope {
                 Scope::Write { path } => Some(path.display().to_string()),
-                Scope::Mode { .. } => None,
+                Scope::Mode { .. } | Scope::Effect { .. } => None,
             })
             .collect();
         let lost: Vec<_> = acknowledged.difference(&found).collect();

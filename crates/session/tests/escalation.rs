@@ -462,3 +462,60 @@ proptest! {
         }
     }
 }
+
+fn effect_question(store: &Scene, session: Option<&Session>, approvals: &Approvals, withdrawn: &Cancel) -> bool {
+    let effect = pinfold_providers::RefusedEffect {
+        operation: "open".to_owned(),
+        path: store.workspace().join(".git/config"),
+        other: None,
+        rule: Some("git-control".to_owned()),
+        process: pinfold_policy::DeniedProcess { pid: 7, name: "sh".to_owned() },
+        argv: words(&["sh"]),
+        argv_is_whole: true,
+    };
+    let patience = Duration::from_secs(1);
+    let question = pinfold_providers::EffectQuestion { effect: &effect, patience, withdrawn };
+    let running = pinfold_session::Running {
+        argv: words(&["sh"]),
+        cwd: store.workspace(),
+        mode: SandboxMode::WorkspaceWrite,
+        tool_name: "bash".to_owned(),
+        call_id: None,
+    };
+    approvals.effect(session, &running, &question).unwrap()
+}
+
+/// A yes is used up before the effect, and answers one question alone; it is no policy for another call.
+#[test]
+fn an_effect_is_permitted_once_and_everything_else_refuses() {
+    let scene = Scene::new();
+    let session = scene.session_in(SandboxMode::WorkspaceWrite);
+    let deployment = Deployment::built_in(SandboxMode::WorkspaceWrite);
+    let go = Cancel::new();
+    let saying = |verdict: Option<Verdict>| Approvals::new(&deployment).with(move |_: &Question<'_>| verdict);
+    let yes = saying(Some(Verdict::Allowed(0)));
+    assert!(effect_question(&scene, Some(&session), &yes, &go));
+    assert_eq!(scene.kinds(&session)[2..], ["approval/asked", "approval/decided", "grant/given", "grant/used"]);
+    assert_eq!(session.state().unwrap().grants().count(), 0);
+    assert!(effect_question(&scene, None, &yes, &go));
+    for verdict in [None, Some(Verdict::Rejected), Some(Verdict::Allowed(1)), Some(Verdict::Unavailable)] {
+        assert!(!effect_question(&scene, Some(&session), &saying(verdict), &go), "{verdict:?}");
+        assert!(!effect_question(&scene, None, &saying(verdict), &go), "{verdict:?}");
+    }
+    let panics =
+        Approvals::new(&deployment).with(|_: &Question<'_>| -> Option<Verdict> { panic!("an approver fails") });
+    assert!(!effect_question(&scene, Some(&session), &panics, &go));
+    let late = Approvals::new(&deployment).with(|question: &Question<'_>| {
+        question.cancel.wait(Duration::from_secs(20));
+        Some(Verdict::Allowed(0))
+    });
+    assert!(!effect_question(&scene, Some(&session), &late, &go));
+    assert!(!effect_question(&scene, None, &late, &go));
+    let withdrawn = Cancel::new();
+    withdrawn.cancel();
+    assert!(!effect_question(&scene, Some(&session), &yes, &withdrawn));
+    assert!(!effect_question(&scene, None, &yes, &withdrawn));
+    session.set_approval(ApprovalPolicy::Never).unwrap();
+    assert!(!effect_question(&scene, Some(&session), &yes, &go));
+    assert_eq!(session.state().unwrap().open_asks().count(), 0);
+}

@@ -2,6 +2,7 @@
 //!
 //! Two calls with different policies may run at once; nothing of a policy is remembered.
 
+use crate::asks::Asks;
 use crate::backend::Backend;
 use crate::call::{
     Attempt, CallOptions, Captured, Confinement, Finding, Insistence, ProviderConfig, RunOptions, RunResult, Stream,
@@ -36,9 +37,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+mod asking;
 mod before_start;
 mod bounded;
 mod files;
@@ -49,6 +51,7 @@ mod status_file;
 mod temp;
 mod verdict;
 
+use asking::{approved, begin_asking};
 use before_start::{check_working_directory, never_started, passes_terminal, too_late};
 use bounded::{bounded_by, places_for};
 pub use files::FileRules;
@@ -85,6 +88,7 @@ struct Call<'a> {
     /// Whether the command is started here, and not by the caller.
     ours: bool,
     terminal: bool,
+    asks: Option<&'a Asks>,
     environment: Vec<(OsString, OsString)>,
     /// What was found on the way and belongs in the report.
     notes: Vec<String>,
@@ -102,6 +106,8 @@ struct Prepared {
     group: Option<CallGroup>,
     /// Whether the broker stands between us and the launcher.
     brokered: bool,
+    /// Our end of the channel on which the broker asks.
+    asks: Option<std::os::fd::OwnedFd>,
     /// A temp directory of this call alone.
     _temp: Option<tempfile::TempDir>,
 }
@@ -234,7 +240,8 @@ impl LocalProvider {
         if cancel.is_cancelled() {
             return Err(SandboxError::Cancelled);
         }
-        (ours.terminal, ours.environment, ours.notes) = (passes_terminal(run), environment, scrubbed);
+        (ours.terminal, ours.asks) = (passes_terminal(run), run.asks.as_ref());
+        (ours.environment, ours.notes) = (environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut before = Before::look(&ours.roots.writable, call.host_files);
         let mut chain = self.candidates(call)?;
@@ -259,6 +266,7 @@ impl LocalProvider {
             if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
                 return Ok(never_started(ending, prepared.report, begun));
             }
+            let asking = begin_asking(backend, prepared.asks, run.asks.as_ref())?;
             let ended = crate::run::run(Start {
                 argv: &whole,
                 environment: &ours.environment,
@@ -276,6 +284,7 @@ impl LocalProvider {
                 refusals: run.refusals.as_ref(),
                 resident: resident.filter(|_| family != Family::Nested),
             });
+            let approved = approved(asking, &ended);
             mark.zip(ended.as_ref().ok()).inspect(|(mark, ended)| mark.end_left_behind_by(ended));
             let met = prepared.group.as_ref().map(CallGroup::met).unwrap_or_default();
             let attempted = interpret(ended, &whole[0], &argv[0], has_channel, &dialect, run.timeout);
@@ -283,7 +292,7 @@ impl LocalProvider {
                 Attempted::Over { ending, denials, evidence, stdout, stderr } => {
                     let outcome = Outcome::new(ending, denials, evidence, Some(prepared.report), elapsed(begun));
                     let changed = before.take().filter(|_| outcome.ran()).map(Before::compare);
-                    let outcome = limits::note_met(outcome, &met).with_host_files(changed);
+                    let outcome = limits::note_met(outcome, &met).with_host_files(changed).with_approved(approved);
                     return Ok(RunResult { outcome, stdout, stderr });
                 }
                 Attempted::NotConfined { refusal, runner_failure, stdout, stderr } => {
@@ -423,6 +432,7 @@ impl LocalProvider {
             places: places_for(options, ours),
             ours,
             terminal: true,
+            asks: None,
             environment: Vec::new(),
             notes: Vec::new(),
             command_words,
@@ -504,11 +514,12 @@ impl LocalProvider {
             request.status = StatusTo::Descriptor(crate::run::number(&other));
             (status, theirs) = (Some(end), Some(other));
         }
+        let (asks, asked) = self.channel_for_asking(call, backend, &mut request, runtime.root())?;
         let bounds = &request.bounds.groups;
         let group = if bounds.is_empty() { None } else { Some(CallGroup::make(&call.places, bounds).map_err(failed)?) };
         let delivery = if call.ours { Delivery::Descriptor } else { Delivery::File(&runtime) };
         let mut wrapped = chain::wrap(&self.host, backend, usable, &request, &delivery, call.command_words)?;
-        wrapped.passed.extend(theirs);
+        wrapped.passed.extend(theirs.into_iter().chain(asked));
         if let Some(group) = &group {
             wrapped.argv = launcher::outside(
                 self.host.launcher().map_err(|refusal| failed(refusal.reason))?,
@@ -517,7 +528,7 @@ impl LocalProvider {
             );
         }
         let brokered = request.is_brokered();
-        Ok(Prepared { backend, wrapped, report, status, group, brokered, _temp: call_temp })
+        Ok(Prepared { backend, wrapped, report, status, group, brokered, asks, _temp: call_temp })
     }
 
     /// Draws up what a plan is made from, or says what the mechanism cannot do of what is asked.
@@ -549,6 +560,7 @@ impl LocalProvider {
                 Some(path) if !call.ours => StatusTo::File(path.clone()),
                 _ => StatusTo::Nowhere,
             },
+            asks: None,
             supervise: call.ours || !call.options.unsupervised,
             terminal: call.terminal,
         };
@@ -570,19 +582,6 @@ impl LocalProvider {
         request.own_copies = copies;
         request.bounds = bounded_by(call, backend, request.writes())?;
         Ok(request)
-    }
-
-    fn runtime(&self) -> Result<Arc<RuntimeDir>, SandboxError> {
-        let mut known = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(runtime) = &*known {
-            return Ok(Arc::clone(runtime));
-        }
-        let opened =
-            RuntimeDir::open(self.configured_runtime.as_deref()).map_err(|detail| SandboxError::PreparationFailed {
-                backend: "local".to_owned(),
-                detail: format!("no runtime directory: {detail}"),
-            })?;
-        Ok(Arc::clone(known.insert(Arc::new(opened))))
     }
 }
 

@@ -101,6 +101,7 @@ impl LocalProvider {
             roots: Roots { workspace, writable, between: Vec::new() },
             ours: true,
             terminal: false,
+            asks: None,
             environment: Vec::new(),
             notes: Vec::new(),
             command_words: 1,

@@ -8,13 +8,29 @@ use crate::outcome;
 use crate::plan::Request;
 use crate::roots::{PinnedRoot, pin_physical};
 use crate::runtime_dir::RuntimeDir;
+use pinfold_policy::SandboxError;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 /// What in a session's directory is seen at `/tmp`, and is `TMPDIR` where nothing can be seen elsewhere.
 const MAIN: &str = "tmp";
 
 impl LocalProvider {
+    /// Returns the runtime directory, which is made when it is needed first.
+    pub(super) fn runtime(&self) -> Result<Arc<RuntimeDir>, SandboxError> {
+        let mut known = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*known {
+            return Ok(Arc::clone(runtime));
+        }
+        let opened =
+            RuntimeDir::open(self.configured_runtime.as_deref()).map_err(|detail| SandboxError::PreparationFailed {
+                backend: "local".to_owned(),
+                detail: format!("no runtime directory: {detail}"),
+            })?;
+        Ok(Arc::clone(known.insert(Arc::new(opened))))
+    }
+
     /// Finds or makes the temp directory that a call needs; the second kind is removed when dropped.
     pub(super) fn give_temp(
         &self,

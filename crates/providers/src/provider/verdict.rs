@@ -67,6 +67,7 @@ impl LocalProvider {
                 other_temps: None,
                 cwd: None,
                 status: StatusTo::Nowhere,
+                asks: None,
                 supervise: true,
                 terminal: false,
             },

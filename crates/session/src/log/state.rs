@@ -69,7 +69,7 @@ impl State {
     pub fn granted_directories(&self, now: u64) -> impl Iterator<Item = &std::path::Path> {
         self.granted(now).filter_map(|given| match &given.scope {
             Scope::Write { path } => Some(path.as_path()),
-            Scope::Mode { .. } => None,
+            Scope::Mode { .. } | Scope::Effect { .. } => None,
         })
     }
 
@@ -264,5 +264,10 @@ fn check_scope(scope: &Scope, life: Life, mode: SandboxMode) -> Result<(), Strin
             Err(format!("mode {wanted} is not wider than {mode}"))
         }
         Scope::Mode { .. } => Ok(()),
+        Scope::Effect { .. } if life != Life::Call => Err("an effect is permitted once".to_owned()),
+        Scope::Effect { effect } if effect.operation.is_empty() || !effect.path.starts_with('/') => {
+            Err("an effect needs an operation and an absolute path".to_owned())
+        }
+        Scope::Effect { .. } => Ok(()),
     }
 }
