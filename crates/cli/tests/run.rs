@@ -356,6 +356,36 @@ print('same' if termios.tcgetattr(slave) == before else 'changed')";
     }
 }
 
+/// Flags of what is open behind a stream are the caller's as well; a read that may not wait would fail there.
+#[test]
+fn what_is_open_behind_a_stream_gets_its_flags_back() {
+    let scene = Scene::new();
+    let around = "
+import fcntl, os, pty, subprocess, sys
+flags = lambda ends: [fcntl.fcntl(end, fcntl.F_GETFL) for end in ends]
+for ends in os.pipe(), pty.openpty()[1:] * 2:
+    before = flags(ends)
+    subprocess.run(sys.argv[1:], stdin=ends[0], stdout=ends[1], stderr=subprocess.DEVNULL)
+    print('same' if flags(ends) == before else 'changed')";
+    let inside = "
+import fcntl, os
+for end in 0, 1: fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_NONBLOCK)";
+    let run = |options: &[&str]| {
+        let mut command = Command::new("python3");
+        command
+            .args(["-c", around])
+            .arg(scene::program())
+            .arg("run")
+            .args(options)
+            .args(["--", "python3", "-c", inside]);
+        Answer::of(command.current_dir(scene.workspace()).env("HOME", scene.path("home"))).out
+    };
+    assert_eq!(run(&["--mode", "danger-full-access"]), "changed\nchanged\n");
+    for backend in ["linux_namespace", "linux_bwrap", "linux_landlock"] {
+        assert_eq!(run(&["--backend", backend, "--mode", "read-only"]), "same\nsame\n", "{backend}");
+    }
+}
+
 #[test]
 fn without_its_launcher_the_program_refuses_to_run_anything() {
     let scene = Scene::new();

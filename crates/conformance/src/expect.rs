@@ -30,7 +30,6 @@ pub const REASONS: &[(&str, &str)] = &[
         "landlock-processes",
         "Landlock hides no process: priority, processors and command line of a same-user process stay reachable",
     ),
-    ("landlock-ipc", "Landlock does not govern System V IPC"),
     (
         "landlock-terminal",
         "programs need /dev/pts to have terminals of their own, and Landlock cannot tell the host's by name",

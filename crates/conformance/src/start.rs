@@ -231,6 +231,7 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
         (Backend::Bwrap, true) => {
             words.grant(run.ws);
             words.add(["--private", "/tmp", "--private", "/var/tmp", "--shm", "--set", "TMPDIR=/tmp", "--supervise"]);
+            words.add(["--own-ipc"]);
         }
         (Backend::Landlock, true) => {
             words.grant(run.ws);
@@ -241,7 +242,8 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
                 "--supervise".into(),
             ]);
         }
-        (Backend::Landlock | Backend::Bwrap, false) => words.add(["--deny-metadata", "--supervise"]),
+        (Backend::Bwrap, false) => words.add(["--deny-metadata", "--supervise", "--own-ipc"]),
+        (Backend::Landlock, false) => words.add(["--deny-metadata", "--supervise"]),
         (Backend::Namespace | Backend::Unconfined, _) => {}
     }
     words.add(["--"]);

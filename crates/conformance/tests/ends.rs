@@ -36,6 +36,7 @@ const CLAIMS: &[Claim] = &[
     ("confined-argv-confines-for-any-program", confined_argv_confines_for_any_program),
     ("death-of-a-confined-argv-ends-the-tree", death_of_a_confined_argv_ends_the_tree),
     ("death-of-its-caller-ends-the-tree", death_of_its_caller_ends_the_tree),
+    ("death-of-a-confined-argv-while-it-begins-leaves-nothing", death_while_it_begins_leaves_nothing),
 ];
 
 fn main() {
@@ -337,6 +338,30 @@ fn death_of_its_caller_ends_the_tree(world: &World) -> Result<(), String> {
         let gone = sleeper.wait_until(|n| n <= 1, GONE_WITHIN);
         return expect(gone, "the command outlived its caller");
     }
+    world.expect_gone(&sleeper)
+}
+
+/// Starts the argv again and again and kills what it started at moments from 0 to 30 milliseconds later. (Who starts it and is
+/// killed before the launcher looks who that was, nobody can know.)
+const HASTY: &str = "
+import random, subprocess, sys, time
+for turn in range(40):
+    child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(random.random() * 0.03)
+    child.kill()
+    child.wait()
+# Whatever lives on gets the time to do so.
+time.sleep(0.3)";
+
+/// F16: bubblewrap's init is told of the death of its first process only when it has begun.
+fn death_while_it_begins_leaves_nothing(world: &World) -> Result<(), String> {
+    let sleeper = Sleeper::new();
+    // Under Landlock it is the command itself that ends with the launcher.
+    let mut words = ["/usr/bin/python3", "-c", HASTY].map(str::to_owned).to_vec();
+    let before = if world.is_confined() { "exec" } else { "sleep 0 &" };
+    let after = if world.is_confined() { "" } else { "& wait" };
+    words.extend(world.confined_argv(&format!("{before} sleep {} {after}", sleeper.seconds()))?);
+    Walls::finish(&mut world.walls.plain(&words))?;
     world.expect_gone(&sleeper)
 }
 

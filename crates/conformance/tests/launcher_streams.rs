@@ -225,6 +225,62 @@ fn trees_of_a_file_system_are_not_made_copied_or_removed_by_request() {
     ]);
 }
 
+/// What nobody has listed: requests that make a file immutable, move what it consists of, stop the balancing of a btrfs; one
+/// that no file system has yet.
+#[test]
+fn requests_that_are_not_known_to_be_harmless_are_refused() {
+    are_refused(&[0x4080_6685, 0xc028_660f, 0x5000_940c, 0x4004_cafe]);
+}
+
+/// Requests of every day, on what they are for.
+#[test]
+fn requests_of_every_day_are_open() {
+    let act = "
+import array, fcntl, os, socket, termios
+a, b = socket.socketpair()
+master, slave = os.openpty()
+for fd, request in (
+    (a, termios.FIONREAD), (a, termios.FIONBIO), (a, termios.FIOCLEX), (a, termios.FIONCLEX), (slave, termios.TCGETS),
+    (slave, termios.TIOCGWINSZ), (master, termios.TIOCSWINSZ), (socket.socket(), 0x8912),
+    (os.open('.', os.O_RDONLY), 2), (os.open('.', os.O_RDONLY), 0x80086601),
+):
+    fcntl.ioctl(fd, request, array.array('b', bytes(64)))
+print('done')";
+    for uid in uids() {
+        let world = World::new(uid);
+        let argv = ["/usr/bin/python3", "-c", act];
+        assert_prints("done\n", &ended(&mut world.plain(&argv)));
+        for wall in WALLS {
+            assert_prints("done\n", &ended(&mut world.confined(wall, &argv)));
+        }
+    }
+}
+
+/// F_SET_RW_HINT and F_SET_FILE_RW_HINT, which an owner can give through a descriptor that is open for reading.
+#[test]
+fn hints_about_a_file_s_lifetime_are_refused() {
+    let act = "
+import errno, fcntl, os, struct
+fd = os.open(os.environ['FILE'], os.O_RDONLY)
+for operation in 1036, 1038:
+    try: fcntl.fcntl(fd, operation, struct.pack('Q', 2)); print('done')
+    except OSError as e: print(errno.errorcode[e.errno])";
+    for uid in uids() {
+        let world = World::new(uid);
+        let argv = ["/usr/bin/python3", "-c", act];
+        let file = world.0.ws().join("hinted");
+        std::fs::write(&file, "x").expect("a file");
+        std::os::unix::fs::chown(&file, Some(uid), Some(uid)).expect("an owner");
+        let with = |mut command: Command| ended(command.env("FILE", &file));
+        // The second is no operation of newer kernels.
+        let control = with(world.plain(&argv));
+        assert!(control.1.starts_with("done\n") && !control.1.contains("EPERM"), "{control:?}");
+        for wall in WALLS {
+            assert_prints("EPERM\nEPERM\n", &with(world.confined(wall, &argv)));
+        }
+    }
+}
+
 /// Every wall refuses these requests of ioctl(2) on a directory that is open for reading; without a wall none gets EPERM.
 fn are_refused(requests: &[u32]) {
     let act = format!(

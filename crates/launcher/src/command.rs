@@ -84,6 +84,8 @@ pub(crate) struct Command {
     pub(crate) caller: Option<i32>,
     /// The process whose end is the command's end: the caller, or the launcher that supervises.
     pub(crate) follow: Option<i32>,
+    /// Becomes readable when the process outside has ended that became another program and raised walls around us.
+    pub(crate) outer: Option<i32>,
     /// There is a controlling terminal to get rid of.
     pub(crate) has_terminal: bool,
     /// The limit on open files to restore, if it was raised.

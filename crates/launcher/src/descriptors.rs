@@ -44,11 +44,11 @@ pub(crate) fn close_all(first: i32, keep: [Option<i32>; 2]) -> Result<(), Failur
     for kept in [lower, upper].into_iter().flatten() {
         let kept = kept as u32;
         if kept > next && !close_range(next, kept - 1)? {
-            return close_listed(first, keep);
+            return close_listed(first, &keep);
         }
         next = kept + 1;
     }
-    if close_range(next, u32::MAX)? { Ok(()) } else { close_listed(first, keep) }
+    if close_range(next, u32::MAX)? { Ok(()) } else { close_listed(first, &keep) }
 }
 
 /// Closes a range; false if this kernel, or a filter of a container, does not offer it.
@@ -60,39 +60,58 @@ fn close_range(first: u32, last: u32) -> Result<bool, Failure> {
     }
 }
 
+/// Closes every descriptor but these.
+pub(crate) fn close_all_but(keep: [i32; 3]) -> Result<(), Failure> {
+    let mut next = 0;
+    while let Some(kept) = keep.into_iter().filter(|fd| *fd >= next).min() {
+        if kept > next && !close_range(next as u32, kept as u32 - 1)? {
+            return close_listed(0, &keep.map(Some));
+        }
+        next = kept + 1;
+    }
+    if close_range(next as u32, u32::MAX)? { Ok(()) } else { close_listed(0, &keep.map(Some)) }
+}
+
 /// Closes what `/proc/self/fd` lists, until it lists nothing more.
-fn close_listed(first: i32, keep: [Option<i32>; 2]) -> Result<(), Failure> {
+fn close_listed(first: i32, keep: &[Option<i32>]) -> Result<(), Failure> {
     let failed = "cannot list inherited descriptors";
     loop {
         let directory =
             sys::open(sys::CWD, c"/proc/self/fd", g::O_RDONLY | g::O_DIRECTORY, 0).or_fail("descriptors", failed)?;
-        let mut buffer = [0_u8; 4096];
         let mut closed = 0;
-        loop {
-            let length = sys::directory_entries(directory, &mut buffer).or_fail("descriptors", failed)?;
-            let mut rest = buffer.get(..length).unwrap_or_default();
-            if rest.is_empty() {
-                break;
+        let listed = each_name(directory, |name| {
+            let number = crate::words::number(name).and_then(|number| i32::try_from(number).ok());
+            if let Some(fd) = number
+                && fd >= first
+                && fd != directory
+                && !keep.contains(&Some(fd))
+            {
+                sys::close(fd);
+                closed += 1;
             }
-            // struct linux_dirent64: inode (8 bytes), offset (8), length of the record (2), type (1), name.
-            while let Some(record) = rest.get(16..18).map(|two| usize::from(u16::from_ne_bytes([two[0], two[1]]))) {
-                let name = rest.get(19..record).unwrap_or_default();
-                let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-                let number = crate::words::number(name).and_then(|number| i32::try_from(number).ok());
-                if let Some(fd) = number
-                    && fd >= first
-                    && fd != directory
-                    && !keep.contains(&Some(fd))
-                {
-                    sys::close(fd);
-                    closed += 1;
-                }
-                rest = rest.get(record.max(19)..).unwrap_or_default();
-            }
-        }
+        });
+        listed.or_fail("descriptors", failed)?;
         sys::close(directory);
         if closed == 0 {
             return Ok(());
+        }
+    }
+}
+
+/// Tells the names that a directory lists.
+pub(crate) fn each_name(directory: i32, mut tell: impl FnMut(&[u8])) -> Result<(), Errno> {
+    let mut buffer = [0_u8; 4096];
+    loop {
+        let length = sys::directory_entries(directory, &mut buffer)?;
+        let mut rest = buffer.get(..length).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(());
+        }
+        // struct linux_dirent64: inode (8 bytes), offset (8), length of the record (2), type (1), name.
+        while let Some(record) = rest.get(16..18).map(|two| usize::from(u16::from_ne_bytes([two[0], two[1]]))) {
+            let name = rest.get(19..record).unwrap_or_default();
+            tell(name.split(|byte| *byte == 0).next().unwrap_or_default());
+            rest = rest.get(record.max(19)..).unwrap_or_default();
         }
     }
 }

@@ -25,6 +25,7 @@ mod descriptors;
 pub mod entry;
 mod errno;
 mod failure;
+mod guard;
 mod landlock;
 pub mod landlock_run;
 mod mounts;

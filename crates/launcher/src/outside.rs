@@ -1,5 +1,5 @@
 //! `pinfold-run --outside`: what has to happen before another program raises walls. This process, which nothing can steer
-//! by variables, enters control groups, puts aside the variables that steer dynamic loaders, and becomes that program; the
+//! by variables, enters control groups, starts a guard, puts aside the variables that steer dynamic loaders, and becomes that program; the
 //! launcher inside gives them back to the command (`--restore`).
 
 use core::ffi::CStr;
@@ -9,6 +9,7 @@ use linux_raw_sys::general as g;
 use crate::entry::Start;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
+use crate::guard;
 use crate::status::Status;
 use crate::sys::{self, Text, Vector};
 
@@ -26,6 +27,7 @@ pub(crate) fn act(start: Start) -> ! {
 /// Returns only if it failed.
 fn become_it(start: Start) -> Result<(), Failure> {
     let mut words = start.arguments.get(2..).unwrap_or_default();
+    let mut guarded = false;
     loop {
         words = match words {
             [option, group, rest @ ..] if option.as_cstr() == c"--join" => {
@@ -33,15 +35,31 @@ fn become_it(start: Start) -> Result<(), Failure> {
                 join(group).or_fail("limit", "cannot enter").map_err(|failure| failure.of(group))?;
                 rest
             }
+            [option, rest @ ..] if option.as_cstr() == c"--guard" => {
+                guarded = true;
+                rest
+            }
             [dashes, command @ ..] if dashes.as_cstr() == c"--" && !command.is_empty() => {
                 let environment = start.environment.iter().map(|text| put_aside(*text));
                 let environment =
                     Vector::collect(environment, start.environment.len()).or_fail("supervisor", "no memory")?;
                 let program = command[0].as_cstr();
-                let errno = sys::execve(program, &Vector::of_stack(command), &environment);
+                let mut arguments = Vector::of_stack(command);
+                if guarded {
+                    let mark = guard::start()?;
+                    let marked = command[..1].iter().chain(&mark).chain(&command[1..]).copied();
+                    arguments =
+                        Vector::collect(marked, command.len() + mark.len()).or_fail("supervisor", "no memory")?;
+                }
+                let errno = sys::execve(program, &arguments, &environment);
                 return Err(errno).or_fail("supervisor", "cannot execute").map_err(|failure| failure.of(program));
             }
-            _ => return Err(Failure::new("usage", "--outside takes --join GROUP, and then -- and a command")),
+            _ => {
+                return Err(Failure::new(
+                    "usage",
+                    "--outside takes --join GROUP and --guard, and then -- and a command",
+                ));
+            }
         };
     }
 }

@@ -8,6 +8,7 @@ use crate::descriptors;
 use crate::entry::Start;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
+use crate::guard;
 use crate::outside;
 use crate::serve;
 use crate::spec::{self, Plan, Role, Wall};
@@ -58,7 +59,8 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let plan = spec::read(start)?;
     *status = descriptors::open_status(&plan)?;
     // 3. Nothing else that the caller had open.
-    descriptors::close_all(3, [status.0, plan.broker])?;
+    let outer = if plan.guarded { Some(guard::relieve()?) } else { None };
+    descriptors::close_all(3, [status.0, plan.broker.or(outer)])?;
     // 4. No signal setting of the caller's.
     descriptors::reset_signals();
     // 5. Standard streams mean their redirection and nothing beyond it.
@@ -74,7 +76,7 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let follow = plan.die_with_parent.then(sys::getppid);
     let progress = Progress::default();
     let caller = start.caller;
-    Ok(Command { plan, status: *status, pumps, directory, progress, caller, follow, has_terminal, files_limit })
+    Ok(Command { plan, status: *status, pumps, directory, progress, caller, follow, outer, has_terminal, files_limit })
 }
 
 fn needs_supervision(command: &Command) -> bool {

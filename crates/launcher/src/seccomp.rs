@@ -75,7 +75,7 @@ const ABSENT: &[u32] = &[
 /// nothing is writable.
 const MODES: &[u32] = &[g::__NR_chmod, g::__NR_fchmod, g::__NR_fchmodat, g::__NR_fchmodat2];
 
-/// Requests of ioctl(2) that are refused with EPERM.
+/// Requests of ioctl(2) that are refused with EPERM although their type is open.
 const DENIED_IOCTLS: &[u32] = &[
     // They push input into a terminal, or change what stands behind one.
     i::TIOCSTI,
@@ -87,31 +87,16 @@ const DENIED_IOCTLS: &[u32] = &[
     i::TIOCEXCL,
     // Signals to whom the caller, or the kernel for a terminal, named as the owner of a stream.
     i::FIOASYNC,
-    // Keys of a file system, for everybody, through a directory that is open for reading (FS_IOC_ADD_ENCRYPTION_KEY,
-    // FS_IOC_REMOVE_ENCRYPTION_KEY, FS_IOC_REMOVE_ENCRYPTION_KEY_ALL_USERS).
-    0xc050_6617,
-    0xc040_6618,
-    0xc040_6619,
-    // Trees that btrfs makes, copies and removes through a directory that is open for reading: a copy leaves behind what is
-    // mounted over its source, such as covers of denied reads, and a removal by number finds trees outside
-    // (BTRFS_IOC_SUBVOL_CREATE, _CREATE_V2, _SETFLAGS, SNAP_CREATE, _CREATE_V2, _DESTROY, _DESTROY_V2,
-    // SET_RECEIVED_SUBVOL).
-    0x5000_940e,
-    0x5000_9418,
-    0x4008_941a,
-    0x5000_9401,
-    0x5000_9417,
-    0x5000_940f,
-    0x5000_943f,
-    0xc0c8_9425,
 ];
 
-/// Types of ioctl(2) requests (bits 8 to 15) that stay open where metadata is refused: terminals, sockets, seccomp listeners.
-/// Every file system has requests of its own that change files through a descriptor opened for reading, so the rest is
-/// closed.
+/// Types of ioctl(2) requests (bits 8 to 15) that are open: terminals and all descriptors, sockets, seccomp listeners.
+///
+/// SECURITY: every file system has requests of its own that change files, trees, keys or itself through a descriptor that is
+/// open for reading, some of them also on a read-only mount; so has every driver. What is listed neither here nor below is
+/// refused, so that the next file system's requests are, too.
 const OPEN_IOCTL_TYPES: &[u32] = &[0x5400, 0x8900, 0x2100];
 
-/// Single requests that stay open there: they read, or concern the descriptor.
+/// Single requests that are open: they read, or change content through a descriptor that is open for writing.
 const OPEN_IOCTLS: &[u32] = &[
     0x0000_0002, // FIGETBSZ
     0x8008_6601,
@@ -122,8 +107,16 @@ const OPEN_IOCTLS: &[u32] = &[
     0x8100_9431, // FS_IOC_GETFSLABEL
     0xc020_660b, // FS_IOC_FIEMAP
     0x4004_9409,
-    0x4020_940d, // FICLONE, FICLONERANGE: content, by a descriptor that is open for writing
+    0x4020_940d, // FICLONE, FICLONERANGE
     0x8004_5200, // RNDGETENTCNT
+];
+
+/// Requests that change attributes of a file, as chattr(1) does: open where the mount tree governs metadata, or nothing does;
+/// else they are refused, or the broker's.
+const ATTRIBUTE_IOCTLS: &[u32] = &[
+    0x4008_6602,
+    0x4004_6602, // FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS
+    0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
 /// Address families of socket(2) that stay open; every other is refused with EPERM.
@@ -135,6 +128,22 @@ const LOCAL_FAMILIES: &[u32] = &[n::AF_UNIX];
 /// Refused with EPERM where no PID and IPC namespaces keep them inside: message queues are files that Landlock's rights
 /// do not govern.
 const DENIED_WITHOUT_NAMESPACES: &[u32] = &[g::__NR_mq_open, g::__NR_mq_unlink];
+
+/// Refused with EPERM where no IPC namespace stands around the command: what others of the user have can be used by its
+/// number, and what the command makes outlives it.
+const SYSTEM_V: &[u32] = &[
+    g::__NR_shmget,
+    g::__NR_shmat,
+    g::__NR_shmctl,
+    g::__NR_semget,
+    g::__NR_semop,
+    g::__NR_semtimedop,
+    g::__NR_semctl,
+    g::__NR_msgget,
+    g::__NR_msgsnd,
+    g::__NR_msgrcv,
+    g::__NR_msgctl,
+];
 
 /// Flags of clone(2) and unshare(2) that make a new namespace.
 const NEW_NAMESPACES: u32 = g::CLONE_NEWNS
@@ -186,6 +195,8 @@ struct Refused {
     network: bool,
     /// No PID and IPC namespaces stand between the command and the processes outside.
     outside: bool,
+    /// Not even an IPC namespace of another program's.
+    system_v: bool,
     /// A broker answers for names and metadata; nothing is refused here that it governs.
     broker: bool,
 }
@@ -204,10 +215,12 @@ enum Verdict {
     RefuseNonzero {
         argument: u32,
     },
-    /// EPERM for what makes the kernel send signals to the owner of a descriptor, or other ones than SIGIO (fcntl(2)).
-    RefuseAsync,
-    /// The requests of ioctl(2) where metadata is governed: those that change a file get this answer.
+    /// fcntl(2): EPERM for what makes the kernel send signals to the owner of a descriptor, or other ones than SIGIO; and for
+    /// hints about a file's lifetime, which its owner can give through a descriptor that is open for reading.
+    Operations,
+    /// ioctl(2): one answer for requests that set attributes of files, one for those that nobody knows.
     Requests {
+        attributes: u32,
         otherwise: u32,
     },
     /// One answer if the argument is listed, another if not.
@@ -221,7 +234,6 @@ enum Verdict {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    Ioctls,
     Families,
     LocalFamilies,
 }
@@ -229,7 +241,6 @@ enum List {
 impl List {
     const fn items(self) -> &'static [u32] {
         match self {
-            Self::Ioctls => DENIED_IOCTLS,
             Self::Families => FAMILIES,
             Self::LocalFamilies => LOCAL_FAMILIES,
         }
@@ -240,10 +251,10 @@ impl List {
 const fn verdict_on(number: u32, refused: Refused) -> Verdict {
     let metadata = refused.metadata;
     match number {
-        g::__NR_ioctl if metadata => Verdict::Requests { otherwise: REFUSE },
-        g::__NR_ioctl if refused.broker => Verdict::Requests { otherwise: NOTIFY },
-        g::__NR_ioctl => Verdict::Decide { argument: 1, listed: List::Ioctls, then: REFUSE, otherwise: ALLOW },
-        g::__NR_fcntl => Verdict::RefuseAsync,
+        g::__NR_ioctl if metadata => Verdict::Requests { attributes: REFUSE, otherwise: REFUSE },
+        g::__NR_ioctl if refused.broker => Verdict::Requests { attributes: NOTIFY, otherwise: NOTIFY },
+        g::__NR_ioctl => Verdict::Requests { attributes: ALLOW, otherwise: REFUSE },
+        g::__NR_fcntl => Verdict::Operations,
         g::__NR_socket | g::__NR_socketpair => {
             let listed = if refused.network { List::LocalFamilies } else { List::Families };
             Verdict::Decide { argument: 0, listed, then: ALLOW, otherwise: REFUSE }
@@ -263,6 +274,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         _ if contains(DENIED, number) => Verdict::Give(REFUSE),
         _ if metadata && (contains(MODES, number) || contains(brokered::METADATA, number)) => Verdict::Give(REFUSE),
         _ if refused.outside && contains(DENIED_WITHOUT_NAMESPACES, number) => Verdict::Give(REFUSE),
+        _ if refused.system_v && contains(SYSTEM_V, number) => Verdict::Give(REFUSE),
         _ => Verdict::Give(ALLOW),
     }
 }
@@ -363,19 +375,20 @@ impl<const N: usize> Assembler<N> {
                 self.put(JUMP_EQUAL, 0, allow, refuse);
                 self.put_straight(LOAD, offset_of(argument))
             }
-            Verdict::RefuseAsync => {
+            Verdict::Operations => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
                 self.put(JUMP_BITS, g::FASYNC, refuse, allow);
                 let flags = self.put_straight(LOAD, offset_of(2));
-                let other = self.put(JUMP_EQUAL, g::F_SETSIG, refuse, allow);
+                let other = self.any_of(&[g::F_SETSIG, g::F_SET_RW_HINT, g::F_SET_FILE_RW_HINT], refuse, allow);
                 self.put(JUMP_EQUAL, g::F_SETFL, flags, other);
                 self.put_straight(LOAD, offset_of(1))
             }
-            Verdict::Requests { otherwise } => {
+            Verdict::Requests { attributes, otherwise } => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
                 self.any_of(OPEN_IOCTL_TYPES, allow, self.answer(otherwise));
                 let by_type = self.put_straight(KEEP_BITS, 0xff00);
                 let by_number = self.any_of(OPEN_IOCTLS, allow, by_type);
+                let by_number = self.any_of(ATTRIBUTE_IOCTLS, self.answer(attributes), by_number);
                 self.any_of(DENIED_IOCTLS, refuse, by_number);
                 self.put_straight(LOAD, offset_of(1))
             }
@@ -436,28 +449,33 @@ const fn reverse<const N: usize>(program: Assembler<N>) -> [Instruction; N] {
 }
 
 macro_rules! filter {
-    ($name:ident, $metadata:literal, $network:literal, $outside:literal, $broker:literal) => {
+    ($name:ident, $($what:ident)*) => {
         static $name: &[Instruction] = {
-            const REFUSED: Refused =
-                Refused { metadata: $metadata, network: $network, outside: $outside, broker: $broker };
+            const REFUSED: Refused = Refused { $($what: true,)* ..NOTHING };
             const LENGTH: usize = assemble::<1024>(REFUSED).length;
             &reverse(assemble::<LENGTH>(REFUSED))
         };
     };
 }
 
-filter!(FILTER, false, false, false, false);
-filter!(FILTER_METADATA, true, false, false, false);
-filter!(FILTER_NETWORK, false, true, false, false);
-filter!(FILTER_METADATA_NETWORK, true, true, false, false);
-filter!(FILTER_OUTSIDE, false, false, true, false);
-filter!(FILTER_OUTSIDE_METADATA, true, false, true, false);
-filter!(FILTER_OUTSIDE_NETWORK, false, true, true, false);
-filter!(FILTER_OUTSIDE_METADATA_NETWORK, true, true, true, false);
-filter!(FILTER_BROKER, false, false, false, true);
-filter!(FILTER_BROKER_NETWORK, false, true, false, true);
-filter!(FILTER_OUTSIDE_BROKER, false, false, true, true);
-filter!(FILTER_OUTSIDE_BROKER_NETWORK, false, true, true, true);
+const NOTHING: Refused = Refused { metadata: false, network: false, outside: false, system_v: false, broker: false };
+
+filter!(FILTER,);
+filter!(FILTER_METADATA, metadata);
+filter!(FILTER_NETWORK, network);
+filter!(FILTER_METADATA_NETWORK, metadata network);
+filter!(FILTER_OUTSIDE, outside);
+filter!(FILTER_OUTSIDE_METADATA, outside metadata);
+filter!(FILTER_OUTSIDE_NETWORK, outside network);
+filter!(FILTER_OUTSIDE_METADATA_NETWORK, outside metadata network);
+filter!(FILTER_ALONE, outside system_v);
+filter!(FILTER_ALONE_METADATA, outside system_v metadata);
+filter!(FILTER_ALONE_NETWORK, outside system_v network);
+filter!(FILTER_ALONE_METADATA_NETWORK, outside system_v metadata network);
+filter!(FILTER_BROKER, broker);
+filter!(FILTER_BROKER_NETWORK, broker network);
+filter!(FILTER_ALONE_BROKER, outside system_v broker);
+filter!(FILTER_ALONE_BROKER_NETWORK, outside system_v broker network);
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
@@ -466,22 +484,26 @@ pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
         let program = match refused {
             (Wall::Namespace, _, false) => FILTER_BROKER,
             (Wall::Namespace, _, true) => FILTER_BROKER_NETWORK,
-            (Wall::Landlock, _, false) => FILTER_OUTSIDE_BROKER,
-            (Wall::Landlock, _, true) => FILTER_OUTSIDE_BROKER_NETWORK,
+            (Wall::Landlock, _, false) => FILTER_ALONE_BROKER,
+            (Wall::Landlock, _, true) => FILTER_ALONE_BROKER_NETWORK,
         };
         let listener = sys::seccomp_filter(program, true)
             .or_fail("seccomp", "cannot install the system call filter with a listener (Linux 5.19)")?;
         return brokered::hand_over(broker, listener);
     }
-    let program = match refused {
-        (Wall::Namespace, false, false) => FILTER,
-        (Wall::Namespace, true, false) => FILTER_METADATA,
-        (Wall::Namespace, false, true) => FILTER_NETWORK,
-        (Wall::Namespace, true, true) => FILTER_METADATA_NETWORK,
-        (Wall::Landlock, false, false) => FILTER_OUTSIDE,
-        (Wall::Landlock, true, false) => FILTER_OUTSIDE_METADATA,
-        (Wall::Landlock, false, true) => FILTER_OUTSIDE_NETWORK,
-        (Wall::Landlock, true, true) => FILTER_OUTSIDE_METADATA_NETWORK,
+    let program = match (refused, plan.own_ipc) {
+        ((Wall::Namespace, false, false), _) => FILTER,
+        ((Wall::Namespace, true, false), _) => FILTER_METADATA,
+        ((Wall::Namespace, false, true), _) => FILTER_NETWORK,
+        ((Wall::Namespace, true, true), _) => FILTER_METADATA_NETWORK,
+        ((Wall::Landlock, false, false), true) => FILTER_OUTSIDE,
+        ((Wall::Landlock, true, false), true) => FILTER_OUTSIDE_METADATA,
+        ((Wall::Landlock, false, true), true) => FILTER_OUTSIDE_NETWORK,
+        ((Wall::Landlock, true, true), true) => FILTER_OUTSIDE_METADATA_NETWORK,
+        ((Wall::Landlock, false, false), false) => FILTER_ALONE,
+        ((Wall::Landlock, true, false), false) => FILTER_ALONE_METADATA,
+        ((Wall::Landlock, false, true), false) => FILTER_ALONE_NETWORK,
+        ((Wall::Landlock, true, true), false) => FILTER_ALONE_METADATA_NETWORK,
     };
     sys::seccomp_filter(program, false).or_fail("seccomp", "cannot install the system call filter").map(drop)
 }

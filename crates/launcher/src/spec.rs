@@ -78,6 +78,7 @@ pub(crate) enum Choice {
     Limit(Limit, u64),
     Network(Network),
     Shm,
+    OwnIpc,
     DenyMetadata,
     Directory(&'static CStr),
     Set(&'static CStr),
@@ -85,6 +86,7 @@ pub(crate) enum Choice {
     Restore,
     Supervise,
     DieWithParent,
+    Guarded,
     StatusDescriptor(i32),
     StatusFile(&'static CStr),
     /// A socket on which the broker waits for the filter's listener.
@@ -103,12 +105,16 @@ pub(crate) struct Plan {
     pub(crate) landlock: u32,
     pub(crate) network: Network,
     pub(crate) shm: bool,
+    /// Another program has made an IPC namespace around us.
+    pub(crate) own_ipc: bool,
     pub(crate) deny_metadata: bool,
     pub(crate) directory: Option<&'static CStr>,
     /// Variables that were put aside outside are given back.
     pub(crate) restore: bool,
     pub(crate) supervise: bool,
     pub(crate) die_with_parent: bool,
+    /// `--outside --guard` began this call.
+    pub(crate) guarded: bool,
     pub(crate) status_descriptor: Option<i32>,
     pub(crate) status_file: Option<&'static CStr>,
     pub(crate) broker: Option<i32>,
@@ -206,11 +212,13 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         landlock: 0,
         network: Network::Open,
         shm: false,
+        own_ipc: false,
         deny_metadata: false,
         directory: None,
         restore: false,
         supervise: false,
         die_with_parent: false,
+        guarded: false,
         status_descriptor: None,
         status_file: None,
         broker: None,
@@ -229,11 +237,13 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
                 false
             }
             Choice::Shm => core::mem::replace(&mut plan.shm, true),
+            Choice::OwnIpc => core::mem::replace(&mut plan.own_ipc, true),
             Choice::DenyMetadata => core::mem::replace(&mut plan.deny_metadata, true),
             Choice::Directory(path) => plan.directory.replace(path).is_some(),
             Choice::Restore => core::mem::replace(&mut plan.restore, true),
             Choice::Supervise => core::mem::replace(&mut plan.supervise, true),
             Choice::DieWithParent => core::mem::replace(&mut plan.die_with_parent, true),
+            Choice::Guarded => core::mem::replace(&mut plan.guarded, true),
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Broker(fd) => plan.broker.replace(fd).is_some(),
@@ -266,6 +276,12 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         if plan.limits().any(|(kind, _)| !matches!(kind, Limit::Resource(_))) {
             return Err(usage("--limit pids and --limit temp need --wall namespace"));
         }
+    }
+    if plan.own_ipc && (plan.wall == Wall::Namespace || plan.broker.is_some()) {
+        return Err(usage("--own-ipc is for --wall landlock without --broker-fd"));
+    }
+    if plan.guarded && (plan.wall == Wall::Namespace || !plan.supervise || plan.broker.is_some()) {
+        return Err(usage("--guarded is for --wall landlock --supervise without --broker-fd"));
     }
     if plan.broker.is_some() && plan.deny_metadata {
         return Err(usage("--broker-fd and --deny-metadata exclude each other"));
@@ -336,6 +352,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
             _ => return Err(usage("--network is open, private or off")),
         },
         b"--shm" => Choice::Shm,
+        b"--own-ipc" => Choice::OwnIpc,
         b"--deny-metadata" => Choice::DenyMetadata,
         b"--cwd" => Choice::Directory(absolute(value()?)?),
         b"--set" => {
@@ -349,6 +366,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         b"--restore" => Choice::Restore,
         b"--supervise" => Choice::Supervise,
         b"--die-with-parent" => Choice::DieWithParent,
+        b"--guarded" => Choice::Guarded,
         b"--status-fd" => Choice::StatusDescriptor(descriptor(value()?)?),
         b"--status-file" => Choice::StatusFile(absolute(value()?)?),
         b"--broker-fd" => Choice::Broker(descriptor(value()?)?),
@@ -483,6 +501,22 @@ mod tests {
         assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0").ok(), Some(Some(7)));
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--deny-metadata\0--broker-fd\x007\0").is_err());
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0--broker-fd\x008\0").is_err());
+    }
+
+    #[test]
+    fn an_ipc_namespace_is_another_programs_or_none() {
+        let with = |rest: &'static [u8]| plan_of(rest).map(|plan| plan.own_ipc);
+        assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0--own-ipc\0").ok(), Some(true));
+        assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0").ok(), Some(false));
+        assert!(with(b"--wall\0namespace\0--landlock\x001\0--own-ipc\0").is_err());
+        assert!(with(b"--wall\0landlock\0--landlock\x001\0--own-ipc\0--broker-fd\x007\0").is_err());
+    }
+
+    #[test]
+    fn only_a_launcher_that_stays_can_relieve_a_guard() {
+        assert!(plan_of(b"--wall\0landlock\0--landlock\x001\0--supervise\0--guarded\0").is_ok());
+        assert!(plan_of(b"--wall\0landlock\0--landlock\x001\0--guarded\0").is_err());
+        assert!(plan_of(b"--wall\0namespace\0--landlock\x001\0--supervise\0--guarded\0").is_err());
     }
 
     #[test]

@@ -62,7 +62,12 @@ impl Outer {
 }
 
 fn start(command: &mut Command) -> Result<Outer, Failure> {
-    let caller = watch_caller(command.caller)?;
+    // Whoever starts us and reads what we report may have ended before we could look who that is.
+    if command.status.0.is_some_and(|fd| sys::events_now(fd, 0) & g::POLLERR != 0) {
+        return Err(Failure::new("supervisor", "nobody reads the status channel any more"));
+    }
+    // Inside another program's walls our parent is its init; who must not be outlived is the process outside.
+    let caller = if command.outer.is_some() { command.outer } else { watch_caller(command.caller)? };
     let signals = sys::signal_descriptor(Signals::ALL).or_fail("supervisor", "cannot watch signals")?;
     if command.plan.wall == Wall::Landlock {
         sys::prctl(p::PR_SET_CHILD_SUBREAPER, 1).or_fail("supervisor", "cannot adopt orphans")?;

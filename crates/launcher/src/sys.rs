@@ -152,6 +152,11 @@ pub(crate) fn pidfd_open(pid: i32) -> Result<i32> {
     unsafe { syscall!(__NR_pidfd_open, pid, 0) }.map(|fd| fd as i32)
 }
 
+pub(crate) fn pidfd_send_signal(process: i32, signal: u32) -> Result<()> {
+    // SAFETY: plain: no details of the signal are given.
+    unsafe { syscall!(__NR_pidfd_send_signal, process, signal, 0, 0) }.map(drop)
+}
+
 pub(crate) fn prctl(operation: u32, argument: usize) -> Result<usize> {
     debug_assert!(operation != p::PR_SET_SECCOMP, "takes a pointer");
     // SAFETY: plain: no operation that the launcher uses takes a pointer here.
@@ -203,6 +208,14 @@ pub(crate) fn allocate(size: usize) -> Result<&'static mut [u8]> {
     let address = unsafe { syscall!(__NR_mmap, 0, size, protection, flags, -1_isize, 0) }?;
     // SAFETY: the mapping is fresh, zeroed, `size` bytes long, and nobody else knows it.
     Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, size) })
+}
+
+/// Returns a copy of a string that lives as long as the process.
+pub(crate) fn keep(text: &CStr) -> Result<&'static CStr> {
+    let bytes = text.to_bytes_with_nul();
+    let memory = allocate(bytes.len())?;
+    memory.copy_from_slice(bytes);
+    CStr::from_bytes_with_nul(memory).map_err(|_| Errno::INVAL)
 }
 
 /// Returns room for `count` values of `T` that are all zero bytes.

@@ -254,7 +254,7 @@ pub(crate) fn wrap(
     }
     // SECURITY: bubblewrap is linked dynamically and runs before there is a wall; what variables name, such as a library in
     // the workspace, must not be loaded into it.
-    let argv = launcher::outside(launcher, [], argv);
+    let argv = launcher::guarded(launcher, argv);
     Ok(Wrapped { argv, passed, plan_file })
 }
 

@@ -162,6 +162,13 @@ pub(crate) fn outside<'a>(
     words
 }
 
+/// The same around bubblewrap, with a guard that ends what is left if it is killed while it begins.
+pub(crate) fn guarded(launcher: &Path, argv: Vec<OsString>) -> Vec<OsString> {
+    let mut words = outside(launcher, [], argv);
+    words.insert(2, "--guard".into());
+    words
+}
+
 /// Adds an option and its values to a list of words.
 pub(crate) fn push<W: AsRef<OsStr>>(words: &mut Vec<OsString>, option: &[W]) {
     words.extend(option.iter().map(|word| word.as_ref().to_owned()));

@@ -66,6 +66,8 @@ pub(crate) struct Mounts {
     below: Vec<PathBuf>,
     /// How many there are in all.
     total: usize,
+    /// Mounts that we cannot examine, because a directory above them is closed to us.
+    beyond: Vec<PathBuf>,
     /// Whether mounts that the host makes later reach mount trees that follow it.
     shared: bool,
     /// The table could not be read.
@@ -83,7 +85,16 @@ impl Mounts {
             return Ok(Self::default());
         }
         match std::fs::read("/proc/self/mountinfo") {
-            Ok(table) => Self::judge(&parse(&table), roots, workspace),
+            Ok(table) => {
+                let table = parse(&table);
+                let closed = |point: &Path| {
+                    let looked = std::fs::symlink_metadata(point);
+                    looked.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+                };
+                let beyond = table.iter().map(|mount| mount.point.as_path()).filter(|point| closed(point));
+                let beyond = beyond.map(Path::to_owned).collect();
+                Ok(Self { beyond, ..Self::judge(&table, roots, workspace)? })
+            }
             Err(_) => Ok(Self { unknown: true, ..Self::default() }),
         }
     }
@@ -113,6 +124,23 @@ impl Mounts {
         found.total = below.len();
         found.below = below.into_iter().take(NAMED).map(Path::to_owned).collect();
         Ok(found)
+    }
+
+    /// What a report says of mounts that bubblewrap cannot reach.
+    ///
+    /// QUIRK: it makes mount points read-only by their paths, and leaves out those that it may not look up. If somebody opens
+    /// the directory above while the command runs, such a mount is as the host has it.
+    pub(crate) fn beyond_bubblewrap(&self) -> Option<GuaranteeReport> {
+        if self.beyond.is_empty() {
+            return None;
+        }
+        let named = self.beyond.iter().take(NAMED).map(quote).collect::<Vec<_>>().join(", ");
+        let more = if self.beyond.len() > NAMED { " and more" } else { "" };
+        let note = format!(
+            "Mounts below directories that this user cannot enter stay writable for their metadata, should somebody open \
+             these directories while the command runs: {named}{more}."
+        );
+        Some(GuaranteeReport::new(Guarantee::WriteMetadata, Strength::Partial, &[], false).with_note(note))
     }
 
     /// What a report says of them; `follows` says that later mounts of the host reach the command's mount tree.

@@ -226,14 +226,37 @@ fn verify(path: &Path, metadata: &Metadata) -> Result<(), String> {
 /// Opens a directory and verifies what was opened; a link at its place is not followed.
 fn open_verified(at: impl AsFd, name: &Path, shown: &Path) -> Result<OwnedFd, String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+    let mut opened = rustix::fs::openat(&at, name, flags, Mode::empty());
+    if matches!(opened, Err(Errno::ACCESS)) && reopened_to_us(&at, name) {
+        opened = rustix::fs::openat(&at, name, flags, Mode::empty());
+    }
+    let opened = match opened {
         Err(Errno::LOOP | Errno::NOTDIR) => return Err(format!("{} is not a directory", quote(shown))),
         opened => opened.map_err(|error| failed("open", shown, &error.into()))?,
     };
     let file = File::from(opened);
     let metadata = file.metadata().map_err(|error| failed("examine", shown, &error))?;
     verify(shown, &metadata)?;
+    if metadata.mode() & 0o700 != 0o700 {
+        file.set_permissions(private()).map_err(|error| failed("open to its owner", shown, &error))?;
+    }
     Ok(file.into())
+}
+
+/// Gives a directory of ours its mode back that is closed to everybody, and so to us: a command under Landlock alone, which
+/// may change modes, has closed it. One that was open to others is not repaired but refused. True if it was done.
+fn reopened_to_us(at: impl AsFd, name: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::openat(at, name, flags, Mode::empty()).map(File::from) else { return false };
+    let ours = directory.metadata().is_ok_and(|metadata| {
+        metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0
+    });
+    // By way of what is open: the name may mean something else by now.
+    ours && std::fs::set_permissions(
+        format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&directory)),
+        std::fs::Permissions::from_mode(0o700),
+    )
+    .is_ok()
 }
 
 /// Makes a directory of ours in a verified one, and verifies that what is there is one.
@@ -411,6 +434,24 @@ mod tests {
         let left: Vec<_> = std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 2, "{left:?}");
         assert_eq!(std::fs::read_dir(root.join("plans")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_command_closed_to_us_is_opened_again_and_what_is_open_to_others_is_refused() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        drop(RuntimeDir::open(Some(&root)).unwrap());
+        let mode = |mode| std::fs::set_permissions(&root, std::fs::Permissions::from_mode(mode)).unwrap();
+        for closed in [0, 0o600, 0o300] {
+            mode(closed);
+            drop(RuntimeDir::open(Some(&root)).unwrap());
+            assert_eq!(std::fs::metadata(&root).unwrap().mode() & 0o7777, 0o700, "{closed:o}");
+        }
+        for open in [0o070, 0o007, 0o755] {
+            mode(open);
+            assert!(RuntimeDir::open(Some(&root)).is_err(), "{open:o}");
+        }
+        mode(0o700);
     }
 
     #[test]

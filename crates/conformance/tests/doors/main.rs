@@ -36,11 +36,10 @@ const DOORS: &[Door] = &[
     ("process-descriptor", NOBODY),
     ("descriptor-theft", NOBODY),
     ("trace", NOBODY),
-    // What it shares. Landlock alone governs neither sockets by path nor System V memory: sockets-unix and
-    // process-visibility say so.
+    // What it shares. Landlock alone governs no sockets by path: sockets-unix says so.
     ("socket", ["EACCES", "ECONNREFUSED", "open", "open"]),
     ("abstract-socket", ["EPERM"; 4]),
-    ("shared-memory", ["EINVAL", "EINVAL", "open", "open"]),
+    ("shared-memory", ["EINVAL", "EINVAL", "EPERM", "EPERM"]),
     ("posix-shared-memory", NOT_THERE),
     ("inherited", ["EBADF"; 4]),
     // Pinfold's files. A program that runs is busy before it is refused.

@@ -98,7 +98,9 @@ fn terminal_input_is_refused_whatever_the_upper_half_of_the_argument_holds() {
 
 #[test]
 fn without_namespaces_limits_and_queues_of_others_are_out_of_reach() {
-    for filter in [FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_OUTSIDE_NETWORK, FILTER_OUTSIDE_METADATA_NETWORK] {
+    let inside_another =
+        [FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_OUTSIDE_NETWORK, FILTER_OUTSIDE_METADATA_NETWORK];
+    for filter in [inside_another, ALONE].concat() {
         let on = |number, first| verdict(filter, ARCHITECTURE, number, [first, 0, 0, 0, 0, 0]);
         assert_eq!(on(g::__NR_prlimit64, 0), ALLOW);
         assert_eq!(on(g::__NR_prlimit64, 4711), REFUSE);
@@ -107,6 +109,22 @@ fn without_namespaces_limits_and_queues_of_others_are_out_of_reach() {
     }
     assert_eq!(of(g::__NR_prlimit64, [4711, 0, 0, 0, 0, 0]), ALLOW);
     assert_eq!(of(g::__NR_mq_open, [0; 6]), ALLOW);
+}
+
+/// All filters for a command without an IPC namespace, but for those with a broker.
+const ALONE: [&[Instruction]; 4] =
+    [FILTER_ALONE, FILTER_ALONE_METADATA, FILTER_ALONE_NETWORK, FILTER_ALONE_METADATA_NETWORK];
+
+#[test]
+fn without_an_ipc_namespace_there_is_no_system_v_ipc() {
+    for number in SYSTEM_V {
+        for filter in ALONE.into_iter().chain([FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK]) {
+            assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
+        }
+        for filter in [FILTER, FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_BROKER] {
+            assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), ALLOW, "{number}");
+        }
+    }
 }
 
 #[test]
@@ -144,7 +162,7 @@ fn only_listed_socket_families_are_open() {
 
 #[test]
 fn with_a_broker_only_calls_that_change_something_reach_it() {
-    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_OUTSIDE_BROKER, FILTER_OUTSIDE_BROKER_NETWORK] {
+    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK] {
         let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);
         let openat = |flags: u32| on(g::__NR_openat, [0, 0, flags.into(), 0, 0, 0]);
         for flags in [g::O_WRONLY, g::O_RDWR, g::O_CREAT, g::O_TRUNC, g::O_TMPFILE, g::O_RDWR | g::O_CLOEXEC, 3] {
@@ -170,7 +188,7 @@ fn with_a_broker_only_calls_that_change_something_reach_it() {
 #[test]
 fn metadata_reaches_the_broker() {
     let request = |filter, number: u64| verdict(filter, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
-    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_OUTSIDE_BROKER, FILTER_OUTSIDE_BROKER_NETWORK] {
+    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK] {
         for number in MODES.iter().chain(brokered::METADATA) {
             assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), NOTIFY, "{number}");
         }
@@ -180,13 +198,47 @@ fn metadata_reaches_the_broker() {
     }
 }
 
-/// btrfs makes, copies and removes trees by requests of its own: BTRFS_IOC_SUBVOL_CREATE, SNAP_CREATE_V2, SNAP_DESTROY_V2.
+/// Where metadata is open or governed by mounts, attributes can be set as well; what nobody knows is refused everywhere.
 #[test]
-fn no_request_makes_or_removes_a_tree() {
-    for number in [0x5000_940e, 0x5000_9417, 0x5000_943f] {
-        let words = [0, number, 0, 0, 0, 0];
-        assert_eq!(of(g::__NR_ioctl, words), REFUSE);
-        assert_eq!(verdict(FILTER_BROKER, ARCHITECTURE, g::__NR_ioctl, words), REFUSE);
+fn requests_that_nobody_knows_are_refused_by_every_filter() {
+    let request = |filter, number: u64| verdict(filter, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
+    // BTRFS_IOC_SUBVOL_CREATE, SNAP_CREATE_V2, SNAP_DESTROY_V2, BALANCE; FS_IOC_ADD_ENCRYPTION_KEY; FS_IOC_ENABLE_VERITY,
+    // EXT4_IOC_MIGRATE, EXT4_IOC_SETVERSION, FITRIM, FIFREEZE; KVM_CREATE_VM, LOOP_SET_FD, BLKROSET; the last possible type.
+    let unknown = [
+        0x5000_940e,
+        0x5000_9417,
+        0x5000_943f,
+        0x5000_940c,
+        0xc050_6617,
+        0x4080_6685,
+        0x6609,
+        0x4008_6604,
+        0xc018_5879,
+        0xc004_5877,
+        0xae01,
+        0x4c00,
+        0x125d,
+        0xff00,
+        0,
+    ];
+    let open = [FILTER, FILTER_NETWORK, FILTER_OUTSIDE, FILTER_OUTSIDE_NETWORK, FILTER_ALONE, FILTER_ALONE_NETWORK];
+    for filter in open {
+        for number in unknown {
+            assert_eq!(request(filter, number), REFUSE, "{number:#x}");
+            assert_eq!(request(filter, number | 7 << 32), REFUSE, "{number:#x}");
+        }
+        // FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR; TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX, SIOCGIFCONF,
+        // FICLONE.
+        for number in
+            [0x4008_6602, 0x4004_6602, 0x401c_5820, 0x5401, 0x5413, 0x541b, 0x5421, 0x5451, 0x8912, 0x4004_9409]
+        {
+            assert_eq!(request(filter, number), ALLOW, "{number:#x}");
+        }
+    }
+    for number in unknown {
+        assert_eq!(request(FILTER_METADATA, number), REFUSE, "{number:#x}");
+        // It refuses what it does not know.
+        assert_eq!(request(FILTER_BROKER, number), NOTIFY, "{number:#x}");
     }
 }
 
@@ -201,6 +253,9 @@ fn no_descriptor_is_made_to_send_signals() {
     assert_eq!(request(g::F_SETFL, (g::O_NONBLOCK | g::O_APPEND).into()), ALLOW);
     assert_eq!(request(g::F_SETSIG, 10), REFUSE);
     assert_eq!(of(g::__NR_fcntl, [0, u64::from(g::F_SETSIG) | (7 << 32), 10, 0, 0, 0]), REFUSE);
+    // F_SET_RW_HINT, F_SET_FILE_RW_HINT; and those that read the hints.
+    assert_eq!((request(1036, 0), request(1038, 0)), (REFUSE, REFUSE));
+    assert_eq!((request(1035, 0), request(1037, 0)), (ALLOW, ALLOW));
     for operation in [g::F_DUPFD, g::F_GETFD, g::F_SETFD, g::F_SETLK, g::F_SETOWN, g::F_DUPFD_CLOEXEC] {
         assert_eq!(request(operation, u64::from(g::FASYNC)), ALLOW, "{operation}");
     }

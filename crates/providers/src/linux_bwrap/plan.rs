@@ -106,7 +106,16 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
     let mut words = Vec::new();
     push(
         &mut words,
-        &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string(), "--supervise", "--restore"],
+        &[
+            "--wall",
+            "landlock",
+            "--landlock",
+            &request.landlock_abi.to_string(),
+            "--supervise",
+            "--restore",
+            "--own-ipc",
+            "--guarded",
+        ],
     );
     if !request.writes() {
         push(&mut words, &["--deny-metadata"]);
@@ -137,7 +146,6 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
     let mut lines = Lines::new(request, Layer::Bubblewrap);
     lines
         .shown(G::WriteContent, BOTH, proof.content)
-        .shown(G::WriteMetadata, &[Layer::Bubblewrap], proof.metadata)
         .shown(G::WriteViaLinks, BOTH, proof.links)
         .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
         .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp])
@@ -157,6 +165,14 @@ pub(crate) fn state(request: &Request, features: Features, proof: Proof) -> Stat
         lines.partial(G::ControlPlane, BOTH, note);
     }
     lines.note(G::ControlPlane, CONTROL_PLANE);
+    if !request.writes() {
+        lines.shown(G::WriteMetadata, &[Layer::Bubblewrap], proof.metadata);
+    } else {
+        // QUIRK: they are mounts of the host's nodes and writable as such; see `start::own_devices`. In read-only the filter
+        // refuses the calls.
+        let note = "Times of the host's device nodes that everybody may write to (/dev/null, /dev/zero, ...) can be set to now.";
+        lines.partial(G::WriteMetadata, &[Layer::Bubblewrap], note);
+    }
     if !features.disable_userns {
         lines.note(G::Privilege, "Bubblewrap could not disable nested user namespaces; the call filter refuses them.");
     }

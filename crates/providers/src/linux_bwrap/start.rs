@@ -15,7 +15,8 @@ use std::time::SystemTime;
 /// The host's nodes that `--dev` binds.
 const NODES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
-/// States that their owner can change the device nodes that bubblewrap binds, if we are their owner.
+/// States that their owner can change the device nodes that bubblewrap binds, if we are their owner. (That everybody can set
+/// the times of some is in the plan's statement.)
 ///
 /// QUIRK: they are mounts of the host's nodes and writable as such. `--remount-ro` on one of them also forbids to open it
 /// (it adds `nodev`), and bubblewrap has no `--ro-dev-bind`. Root is the owner everywhere but in a container; of a
@@ -33,8 +34,8 @@ pub(crate) fn own_devices(terminal: bool) -> Option<GuaranteeReport> {
     Some(GuaranteeReport::new(Guarantee::WriteMetadata, Strength::Partial, &[], false).with_note(note))
 }
 
-/// How many words a mark is.
-pub(crate) const MARK_WORDS: usize = 2;
+/// How many words marks are: ours, and that of the launcher's guard.
+pub(crate) const MARK_WORDS: usize = 2 * 2;
 
 /// A word of bubblewrap's that means nothing but tells the processes of one call from all others: a variable that does not
 /// exist is unset.
@@ -99,8 +100,8 @@ impl Mark {
 
     fn marks(&self, process: Pid) -> bool {
         let words = std::fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero())).unwrap_or_default();
-        // Behind the program and one word; a command cannot stand there.
-        words.split(|byte| *byte == 0).nth(2) == Some(self.0.as_bytes())
+        // Behind the program, before or after the mark of the launcher's guard. A command that put it there would end itself.
+        words.split(|byte| *byte == 0).take(6).any(|word| word == self.0.as_bytes())
     }
 }
 

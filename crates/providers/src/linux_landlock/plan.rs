@@ -60,9 +60,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     } else {
         lines.partial(G::KernelInterfaces, &kernel, "Landlock before ABI 5 does not govern ioctls of devices.");
     }
-    let note = "Processes outside are visible through /proc. System V shared memory, semaphores and message queues of other \
-                processes of the user can be used.";
-    lines.none(G::ProcessVisibility, note);
+    lines.none(G::ProcessVisibility, "Processes outside are visible through /proc.");
     if abi >= 6 {
         let note = "No signal but one: terminals of the same user can be opened, and who changes the size of one has SIGWINCH \
                     sent to its foreground processes.";

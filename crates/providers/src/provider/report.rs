@@ -16,6 +16,7 @@ impl LocalProvider {
             statement.guarantees.extend(call.mounts.state(backend == Backend::Bwrap));
             if backend == Backend::Bwrap {
                 statement.guarantees.extend(linux_bwrap::start::own_devices(call.terminal));
+                statement.guarantees.extend(call.mounts.beyond_bubblewrap());
             }
         }
         if request.writes() && !(call.findings.scanned && call.findings.complete) {

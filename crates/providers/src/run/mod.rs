@@ -328,7 +328,8 @@ impl Running {
         let Some(pid) = self.child.pid() else { return };
         let pid = match self.family {
             Family::Nested if signal != Signal::KILL => {
-                let grandchild = children_of(pid).first().and_then(|child| children_of(*child).first().copied());
+                // The launcher's guard, which may be a child as well, has none.
+                let grandchild = children_of(pid).into_iter().find_map(|child| children_of(child).first().copied());
                 grandchild.unwrap_or(pid)
             }
             _ => pid,
