@@ -86,6 +86,8 @@ pub(crate) struct Command {
     pub(crate) follow: Option<i32>,
     /// Becomes readable when the process outside has ended that became another program and raised walls around us.
     pub(crate) outer: Option<i32>,
+    /// The writable roots, as they were mounted.
+    pub(crate) trees: &'static [i32],
     /// There is a controlling terminal to get rid of.
     pub(crate) has_terminal: bool,
     /// The limit on open files to restore, if it was raised.
@@ -120,7 +122,7 @@ impl Command {
         capabilities::give_up()?;
         self.follow_parent()?;
         // 4. What may be changed.
-        let abi = if plan.landlock > 0 { landlock::restrict(plan)? } else { 0 };
+        let abi = if plan.landlock > 0 { landlock::restrict(plan, self.trees)? } else { 0 };
         // 5. Which system calls there are.
         seccomp::restrict(plan)?;
         // 6. Where it starts.

@@ -66,8 +66,9 @@ pub(crate) fn check(required: u32) -> Result<u32, Failure> {
     Ok(abi)
 }
 
-/// Builds the ruleset, applies it to this process, and returns the ABI that was used.
-pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
+/// Builds the ruleset, applies it to this process, and returns the ABI that was used. `trees` are the writable roots as they
+/// were mounted, in the plan's order; none without a mount tree.
+pub(crate) fn restrict(plan: &Plan, trees: &[i32]) -> Result<u32, Failure> {
     let abi = check(plan.landlock)?;
     let handled = handled_rights(abi, plan.wall);
     let scoped = if abi >= 6 { SCOPES } else { 0 };
@@ -78,11 +79,14 @@ pub(crate) fn restrict(plan: &Plan) -> Result<u32, Failure> {
         6.. => 3,
     };
     let ruleset = sys::landlock_ruleset(&rules, members).or_fail("landlock", "cannot create the ruleset")?;
-    for root in plan.writable_roots() {
+    for (tree, root) in trees.iter().zip(plan.writable_roots()) {
+        sys::landlock_allow(ruleset, handled, *tree)
+            .or_fail("landlock-rule", "cannot allow writing below")
+            .map_err(|failure| failure.of(root.path))?;
+    }
+    for root in plan.writable_roots().skip(trees.len()) {
         let fd = open_rule(root.path)?;
-        if plan.wall == Wall::Landlock {
-            check_root(fd, &root)?;
-        }
+        check_root(fd, &root)?;
         allow(ruleset, fd, handled, root.path)?;
     }
     for path in plan.paths(Role::Private).chain(plan.placed().map(|(_, at)| at)) {

@@ -9,7 +9,7 @@ use linux_raw_sys::general as g;
 
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
-use crate::spec::{Limit, Plan, Role, Root};
+use crate::spec::{Choice, Limit, Plan, Role, Root};
 use crate::status::Line;
 use crate::streams::TERMINAL_PLACES;
 use crate::sys::{self, MOUNT_ATTR_NODEV, MOUNT_ATTR_NOEXEC, MOUNT_ATTR_NOSUID, MOUNT_ATTR_RDONLY};
@@ -46,20 +46,34 @@ pub(crate) fn map_ids(user: u32, group: u32) -> Result<(), Failure> {
 ///
 /// Descriptors of trees are left open: the last close of a cloned tree takes the kernel's mount lock, and PID 1 closes all of
 /// them anyway once the command runs, beside it. The command's copies are closed by its exec.
-pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
-    let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
-    for (tree, root) in trees.iter_mut().zip(plan.writable_roots()) {
-        *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
-    }
-    let placed = sys::allocate_zeroed::<i32>(plan.placed().count()).or_fail("root-open", "no memory")?;
-    for (tree, (root, _)) in placed.iter_mut().zip(plan.placed()) {
-        *tree = clone_root(&root).map_err(|failure| failure.of(root.path))?;
-    }
+///
+/// Returns the trees of the writable roots, in the plan's order.
+pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<&'static [i32], Failure> {
     let mut devices = [0; DEVICES.len()];
     for (tree, path) in devices.iter_mut().zip(DEVICES) {
         *tree = sys::clone_tree(sys::CWD, path, false)
             .or_fail("mount-dev", "cannot clone")
             .map_err(|failure| failure.of(path))?;
+    }
+
+    // What is cloned from here on has these attributes, too: one call for all roots.
+    sys::restrict_mount(sys::CWD, c"/", true, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+        .or_fail("mount-read-only", "cannot restrict the file system")?;
+    let trees = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
+    let places = sys::allocate_zeroed::<i32>(plan.roots).or_fail("root-open", "no memory")?;
+    let mut hidden = Hidden::new(plan)?;
+    for ((tree, place), root) in trees.iter_mut().zip(places.iter_mut()).zip(plan.writable_roots()) {
+        (*tree, *place) = clone_root(&root).map_err(|failure| failure.of(root.path))?;
+        if hidden.will_be(plan, root.path) {
+            sys::close(*place);
+            *place = -1;
+        }
+    }
+    let placed = sys::allocate_zeroed::<i32>(plan.placed().count()).or_fail("root-open", "no memory")?;
+    for (tree, (root, _)) in placed.iter_mut().zip(plan.placed()) {
+        let (cloned, place) = clone_root(&root).map_err(|failure| failure.of(root.path))?;
+        *tree = cloned;
+        sys::close(place);
     }
 
     // SECURITY: from here on nothing in the tree is writable, also what the host mounts later: the mounts are private.
@@ -117,8 +131,8 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
             .or_fail("mount-cover", "cannot seal")
             .map_err(|failure| failure.of(path))?;
     }
-    for (tree, root) in trees.iter().zip(plan.writable_roots()) {
-        attach_root(*tree, &root).map_err(|failure| failure.of(root.path))?;
+    for ((tree, place), root) in trees.iter().zip(places.iter()).zip(plan.writable_roots()) {
+        attach_root(*tree, *place, &root).map_err(|failure| failure.of(root.path))?;
     }
     for (copy, path) in copies.iter().zip(plan.paths(Role::OwnCopy)) {
         attach_copy(*copy, path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
@@ -127,7 +141,49 @@ pub(crate) fn build(plan: &Plan, terminals: [i32; 3]) -> Result<(), Failure> {
         void.cover(path).or_fail("mount-cover", "cannot cover").map_err(|failure| failure.of(path))?;
     }
     sys::set_umask(umask);
-    Ok(())
+    Ok(trees)
+}
+
+/// Tells which roots will not be at their paths any more when they are attached, because something else is mounted over
+/// what leads there.
+struct Hidden {
+    /// The last root that lies in no other, and the last one at all.
+    outermost: Option<&'static CStr>,
+    last: Option<&'static CStr>,
+    /// The roots come in an order that tells which ones lie in others, and there are descriptors enough to keep their places.
+    known: bool,
+}
+
+impl Hidden {
+    fn new(plan: &Plan) -> Result<Self, Failure> {
+        let (soft, _) = sys::limit(g::RLIMIT_NOFILE).or_fail("descriptors", "cannot read the limit on open files")?;
+        Ok(Self { outermost: None, last: None, known: plan.descriptors(2) <= soft })
+    }
+
+    /// Asked for each root, in the plan's order.
+    fn will_be(&mut self, plan: &Plan, path: &'static CStr) -> bool {
+        self.known &= self.last.is_none_or(|last| order(last).le(order(path)));
+        self.last = Some(path);
+        if self.outermost.is_some_and(|root| lies_in(path, root)) {
+            return true;
+        }
+        self.outermost = Some(path);
+        let covers = plan.choices().filter_map(|choice| match choice {
+            Choice::Path(Role::Private | Role::Hollow, at) | Choice::Place(_, at) => Some(at),
+            _ => None,
+        });
+        !self.known || covers.chain([c"/dev", c"/proc"]).any(|at| lies_in(path, at))
+    }
+}
+
+/// A path as it is ordered by its components: what lies in a directory follows it before anything else.
+fn order(path: &CStr) -> impl Iterator<Item = u8> + use<'_> {
+    path.to_bytes().iter().map(|byte| if *byte == b'/' { 0 } else { *byte })
+}
+
+fn lies_in(path: &CStr, directory: &CStr) -> bool {
+    let rest = path.to_bytes().strip_prefix(directory.to_bytes());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || directory == c"/")
 }
 
 /// How a private directory is mounted.
@@ -254,18 +310,16 @@ fn keep(tree: i32, path: &'static CStr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens a writable root, checks that it is the one that was meant, and clones it while it is writable.
-fn clone_root(root: &Root) -> Result<i32, Failure> {
+/// Opens a writable root, checks that it is the one that was meant, and clones it while it is writable. Returns the clone and
+/// where it was.
+fn clone_root(root: &Root) -> Result<(i32, i32), Failure> {
     // RACE: between the caller's look at the path and ours, confined code of an earlier call may have put a link or
     // another directory there; the identity decides, and what was opened is what gets mounted.
     let fd = sys::open(sys::CWD, root.path, g::O_PATH | g::O_DIRECTORY | g::O_NOFOLLOW, 0)
         .or_fail("root-open", "cannot open the writable root")?;
     check_identity(fd, root)?;
     let tree = sys::clone_tree(fd, c"", true).or_fail("root-open", "cannot clone the writable root")?;
-    sys::close(fd);
-    sys::restrict_mount(tree, c"", true, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
-        .or_fail("root-open", "cannot restrict the writable root")?;
-    Ok(tree)
+    Ok((tree, fd))
 }
 
 fn check_identity(fd: i32, root: &Root) -> Result<(), Failure> {
@@ -277,8 +331,12 @@ fn check_identity(fd: i32, root: &Root) -> Result<(), Failure> {
     }
 }
 
-/// Attaches a writable root at its own path; below a private directory the path is made first.
-fn attach_root(tree: i32, root: &Root) -> Result<(), Failure> {
+/// Attaches a writable root at its own place, if it is still seen; else at its path, which below a private directory is made
+/// first.
+fn attach_root(tree: i32, place: i32, root: &Root) -> Result<(), Failure> {
+    if place >= 0 {
+        return sys::attach_tree(tree, place).or_fail("mount-root", "cannot mount the writable root");
+    }
     let open = || sys::open(sys::CWD, root.path, g::O_PATH | g::O_DIRECTORY | g::O_NOFOLLOW, 0);
     let target = match open() {
         Ok(fd) => {

@@ -11,7 +11,7 @@ use crate::failure::{Context, Failure};
 use crate::guard;
 use crate::outside;
 use crate::serve;
-use crate::spec::{self, Plan, Role, Wall};
+use crate::spec::{self, Plan, Wall};
 use crate::status::{Line, Status};
 use crate::streams::Pumps;
 use crate::supervise;
@@ -76,7 +76,19 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let follow = plan.die_with_parent.then(sys::getppid);
     let progress = Progress::default();
     let caller = start.caller;
-    Ok(Command { plan, status: *status, pumps, directory, progress, caller, follow, outer, has_terminal, files_limit })
+    Ok(Command {
+        plan,
+        status: *status,
+        pumps,
+        directory,
+        progress,
+        caller,
+        follow,
+        outer,
+        trees: &[],
+        has_terminal,
+        files_limit,
+    })
 }
 
 fn needs_supervision(command: &Command) -> bool {
@@ -87,10 +99,9 @@ fn needs_supervision(command: &Command) -> bool {
 
 /// Raises the limit on open files if roots and kept paths need it; returns what to restore before the command runs.
 fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
-    let kept = plan.paths(Role::Keep).count() + plan.paths(Role::OwnCopy).count() + plan.placed().count();
-    let needed = (plan.roots + kept) as u64 + 64;
+    let (needed, wanted) = (plan.descriptors(1), plan.descriptors(2));
     let (soft, hard) = sys::limit(g::RLIMIT_NOFILE).or_fail("descriptors", "cannot read the limit on open files")?;
-    if plan.wall == Wall::Landlock || needed <= soft {
+    if plan.wall == Wall::Landlock || wanted <= soft {
         return Ok(None);
     }
     if needed > hard {
@@ -99,7 +110,8 @@ fn raise_files_limit(plan: &Plan) -> Result<Option<(u64, u64)>, Failure> {
             "more writable roots and kept paths than the limit on open files (ulimit -Hn) allows",
         ));
     }
-    sys::set_limit(g::RLIMIT_NOFILE, (needed, hard)).or_fail("descriptors", "cannot raise the limit on open files")?;
+    sys::set_limit(g::RLIMIT_NOFILE, (wanted.min(hard), hard))
+        .or_fail("descriptors", "cannot raise the limit on open files")?;
     Ok(Some((soft, hard)))
 }
 

@@ -123,14 +123,14 @@ pub(crate) struct Plan {
     /// The command and its arguments; never empty.
     pub(crate) command: &'static [Text],
     pub(crate) environment: &'static [Text],
-    words: Words,
+    /// Read once: there may be thousands, and each is asked for by many.
+    choices: &'static [Choice],
 }
 
 impl Plan {
     /// The choices in the order in which they were written.
     pub(crate) fn choices(&self) -> impl Iterator<Item = Choice> + use<> {
-        let mut words = self.words;
-        core::iter::from_fn(move || next_choice(&mut words).ok().flatten().filter(|choice| *choice != Choice::End))
+        self.choices.iter().copied()
     }
 
     pub(crate) fn writable_roots(&self) -> impl Iterator<Item = Root> + use<> {
@@ -154,6 +154,12 @@ impl Plan {
     pub(crate) fn limits(&self) -> impl Iterator<Item = (Limit, u64)> + use<> {
         self.choices()
             .filter_map(|choice| if let Choice::Limit(kind, most) = choice { Some((kind, most)) } else { None })
+    }
+
+    /// How many descriptors building the mount tree takes, with so many for each root.
+    pub(crate) fn descriptors(&self, each: usize) -> u64 {
+        let kept = self.paths(Role::Keep).count() + self.paths(Role::OwnCopy).count() + self.placed().count();
+        (self.roots * each + kept) as u64 + 64
     }
 
     /// The smallest bound of one kind.
@@ -225,9 +231,10 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         roots: 0,
         command,
         environment,
-        words,
+        choices: &[],
     };
     let mut rest = words;
+    let mut count = 0;
     while let Some(choice) = next_choice(&mut rest)? {
         let twice = match choice {
             Choice::Wall(value) => wall.replace(value).is_some(),
@@ -256,10 +263,14 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             }
             Choice::End => break,
         };
+        count += 1;
         if twice {
             return Err(usage("an option that may stand once stands twice, or two exclude each other"));
         }
     }
+    rest = words;
+    let valid = core::iter::from_fn(|| next_choice(&mut rest).ok().flatten());
+    plan.choices = sys::collect(valid, count).or_fail("spec", "no memory")?;
     plan.wall = wall.ok_or(usage("--wall is required"))?;
     plan.landlock = landlock.ok_or(usage("--landlock is required"))?;
     if plan.wall == Wall::Landlock && plan.landlock == 0 {

@@ -228,7 +228,7 @@ fn deliver(command: i32, signal: u32) -> Result<(), Errno> {
 
 /// PID 1 of the namespaces: builds the tree, starts the command, reaps, forwards, and takes everything along when the
 /// command ends.
-fn be_init(command: &Command, report: i32, user: u32, group: u32) -> ! {
+fn be_init(command: &mut Command, report: i32, user: u32, group: u32) -> ! {
     let outcome = prepare_inside(command, report, user, group).and_then(|()| execute_beside(command));
     let pid = match outcome {
         Ok(pid) => pid,
@@ -262,7 +262,7 @@ fn be_init(command: &Command, report: i32, user: u32, group: u32) -> ! {
     sys::exit(0)
 }
 
-fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Result<(), Failure> {
+fn prepare_inside(command: &mut Command, report: i32, user: u32, group: u32) -> Result<(), Failure> {
     sys::prctl(p::PR_SET_PDEATHSIG, g::SIGKILL as usize).or_fail("supervisor", "cannot follow the outer process")?;
     // RACE: the outer process may have ended before the line above; then nobody reads this pipe.
     if sys::events_now(report, 0) & g::POLLERR != 0 {
@@ -276,7 +276,7 @@ fn prepare_inside(command: &Command, report: i32, user: u32, group: u32) -> Resu
         sys::raise_loopback().or_fail("network", "cannot raise the loopback device")?;
     }
     let terminals = streams::find_terminals()?;
-    mounts::build(&command.plan, terminals)?;
+    command.trees = mounts::build(&command.plan, terminals)?;
     streams::reopen_devices()
 }
 

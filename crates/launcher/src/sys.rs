@@ -210,6 +210,20 @@ pub(crate) fn allocate(size: usize) -> Result<&'static mut [u8]> {
     Ok(unsafe { core::slice::from_raw_parts_mut(address as *mut u8, size) })
 }
 
+/// Collects values that live as long as the process; they must be fewer than `limit`.
+pub(crate) fn collect<T: Copy>(values: impl Iterator<Item = T>, limit: usize) -> Result<&'static [T]> {
+    const { assert!(align_of::<T>() <= 4096) };
+    let start = allocate((limit * size_of::<T>()).max(1))?.as_mut_ptr().cast::<T>();
+    let mut count = 0;
+    for value in values.take(limit) {
+        // SAFETY: `count` is below `limit`, for which there is room, and a page is aligned for a `T`.
+        unsafe { start.add(count).write(value) };
+        count += 1;
+    }
+    // SAFETY: that many values were written, and nobody else knows the memory.
+    Ok(unsafe { core::slice::from_raw_parts(start, count) })
+}
+
 /// Returns a copy of a string that lives as long as the process.
 pub(crate) fn keep(text: &CStr) -> Result<&'static CStr> {
     let bytes = text.to_bytes_with_nul();
