@@ -69,6 +69,8 @@ pub(crate) fn relieve() -> Result<i32, Failure> {
     let _ = sys::write(WATCHED, b"+");
     // QUIRK: bubblewrap reaps strangers only as long as it waits, so one that ended later would be left to our caller.
     let _ = sys::poll(&mut [g::pollfd { fd: GUARD, events: g::POLLIN as i16, revents: 0 }]);
+    // SINCE(Linux 6.9): the descriptor tells that it was reaped; before, that much time is given.
+    sys::wait_for_hangup(GUARD, 20);
     Ok(process)
 }
 

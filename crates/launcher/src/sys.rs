@@ -309,6 +309,14 @@ pub(crate) fn events_now(fd: i32, events: u32) -> u32 {
     entry.revents as u32
 }
 
+/// Waits at most so many milliseconds for what poll(2) always tells of a descriptor: errors and hanging up.
+pub(crate) fn wait_for_hangup(fd: i32, milliseconds: u64) {
+    let mut entry = g::pollfd { fd, events: 0, revents: 0 };
+    let limit = [0, milliseconds.min(999) * 1_000_000];
+    // SAFETY: borrowed; a time limit, no mask.
+    let _ = unsafe { syscall!(__NR_ppoll, &raw mut entry, 1, limit.as_ptr(), 0, 8) };
+}
+
 /// Waits until one of the descriptors is ready.
 pub(crate) fn poll(descriptors: &mut [g::pollfd]) -> Result<usize> {
     // SAFETY: borrowed; no time limit, no mask.
