@@ -171,7 +171,7 @@ impl Core {
             let patience = u64::try_from(deployment.approval_timeout.value.as_millis()).unwrap_or(u64::MAX);
             match Approvals::answered_or_question(&self.session, &call, wish, patience, asker.answer())? {
                 Step::InForce => None,
-                Step::Granted(approved) => Some(approved),
+                Step::Granted(approved) => Some(*approved),
                 Step::Asked(asked) => return Ok(Widened::Ask(asked)),
             }
         } else {

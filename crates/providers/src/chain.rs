@@ -315,7 +315,7 @@ pub(crate) struct Trial<'a> {
 
 /// How one attempt ended.
 pub(crate) enum Attempt {
-    Done(Ended, Status),
+    Done(Ended, Box<Status>),
     /// It took too long or could not be started.
     Lost(String),
 }
@@ -348,7 +348,7 @@ impl Trial<'_> {
             Ok((ended, _)) if ended.stopped == Some(Stopped::TimedOut) => {
                 Ok(Attempt::Lost(format!("the probe did not end within {:?}", self.host.probe_timeout)))
             }
-            Ok((ended, status)) => Ok(Attempt::Done(ended, status)),
+            Ok((ended, status)) => Ok(Attempt::Done(ended, Box::new(status))),
             Err(error) => Ok(Attempt::Lost(format!("cannot start {}: {error}", quote(&argv[0])))),
         }
     }

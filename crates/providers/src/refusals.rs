@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct RefusalFeed(Mutex<Inner>);
 
+/// What tells one refusal from another: operation, path and rule.
+type Refused = (Option<String>, Option<OsString>, Option<String>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     /// The channel, for looking only.
@@ -25,7 +28,7 @@ pub(crate) struct Inner {
     rest: Vec<u8>,
     told: Vec<Denial>,
     /// How often each was told to have happened.
-    known: HashMap<(Option<String>, Option<OsString>, Option<String>), u64>,
+    known: HashMap<Refused, u64>,
 }
 
 impl RefusalFeed {

@@ -73,7 +73,7 @@ pub enum Step {
     /// Nothing was wanted, or it is in force already.
     InForce,
     /// Somebody had said yes to exactly this call.
-    Granted(Approved),
+    Granted(Box<Approved>),
     /// The question stands in the log.
     Asked(Box<Asked>),
 }
@@ -247,7 +247,7 @@ impl Approvals {
             (given.asker.is_none() || given.asker == this) && state.usable(&given.id, digest, now).is_ok()
         };
         if let Some(id) = state.grants().find(ours).map(|given| given.id.clone()) {
-            return session.use_grant(&id, digest, call.argv).map(Step::Granted);
+            return session.use_grant(&id, digest, call.argv).map(|approved| Step::Granted(Box::new(approved)));
         }
         let question = Asked { asker: this, ..wanted.question(call, digest, patience) };
         session.ask(question).map(|asked| Step::Asked(Box::new(asked)))

@@ -258,12 +258,9 @@ fn ids(cell: &str) -> Vec<String> {
     for part in cell.split(',').map(str::trim) {
         let (first, last) = part.split_once('–').unwrap_or((part, part));
         let number = |id: &str| id.get(1..).and_then(|digits| digits.parse::<u32>().ok());
-        match (first.get(..1), number(first), number(last)) {
-            (Some(kind @ ("U" | "W")), Some(from), Some(to)) => {
-                let width = first.len() - 1;
-                found.extend((from..=to).map(|number| format!("{kind}{number:0width$}")));
-            }
-            _ => {}
+        if let (Some(kind @ ("U" | "W")), Some(from), Some(to)) = (first.get(..1), number(first), number(last)) {
+            let width = first.len() - 1;
+            found.extend((from..=to).map(|number| format!("{kind}{number:0width$}")));
         }
     }
     found

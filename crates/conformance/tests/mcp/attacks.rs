@@ -167,7 +167,7 @@ fn fuzzed(walls: &Walls) -> Result<(), String> {
         let fail = |why: String| TestCaseError::fail(why);
         wire.send(&message).map_err(fail)?;
         count.set(count.get() + 1);
-        if count.get() % 50 == 0 {
+        if count.get().is_multiple_of(50) {
             alive(&mut wire).map_err(fail)?;
         }
         Ok(())
