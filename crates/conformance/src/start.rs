@@ -231,7 +231,7 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
         (Backend::Bwrap, true) => {
             words.grant(run.ws);
             words.add(["--private", "/tmp", "--private", "/var/tmp", "--shm", "--set", "TMPDIR=/tmp", "--supervise"]);
-            words.add(["--own-ipc"]);
+            words.add(["--own-ipc", "--mounted"]);
         }
         (Backend::Landlock, true) => {
             words.grant(run.ws);
@@ -242,7 +242,7 @@ fn by_launcher(run: &Run) -> Vec<OsString> {
                 "--supervise".into(),
             ]);
         }
-        (Backend::Bwrap, false) => words.add(["--deny-metadata", "--supervise", "--own-ipc"]),
+        (Backend::Bwrap, false) => words.add(["--deny-metadata", "--supervise", "--own-ipc", "--mounted"]),
         (Backend::Landlock, false) => words.add(["--deny-metadata", "--supervise"]),
         (Backend::Namespace | Backend::Unconfined, _) => {}
     }

@@ -114,8 +114,8 @@ impl Command {
     /// The walls of one process, in the order in which they stand.
     fn confine(&self) -> Result<(), Failure> {
         let plan = &self.plan;
-        // 1. No controlling terminal, and a process group of its own.
-        self.leave_terminal()?;
+        // 1. No controlling terminal, and a process group or session of its own.
+        self.leave_session()?;
         // 2. Standard streams.
         self.pumps.install()?;
         // 3. No privileges, ever again.
@@ -150,11 +150,20 @@ impl Command {
         if sys::getppid() == parent { Ok(()) } else { Err(Failure::new("supervisor", "the parent has ended")) }
     }
 
-    /// Gives up the controlling terminal by starting a session, where there is a terminal to give up. Where there is none
-    /// a process group is enough, and far cheaper: each session becomes a scheduling group of its own (sched(7), "The
-    /// autogroup feature").
-    fn leave_terminal(&self) -> Result<(), Failure> {
-        if !self.has_terminal {
+    /// Whether a process group of its own is not enough.
+    ///
+    /// A session is far dearer: each becomes a scheduling group of its own (sched(7), "The autogroup feature").
+    ///
+    /// SECURITY: a process can join every group of its session that it can name (setpgid(2)). In the caller's group the
+    /// command could stop a process and end another, so that the group is orphaned; then the kernel itself sends SIGHUP to all
+    /// that are in it, and no Landlock scope is asked.
+    pub(crate) fn needs_session(&self) -> bool {
+        self.has_terminal || self.plan.shows_outside()
+    }
+
+    /// Gives up the controlling terminal, and the session of the caller.
+    fn leave_session(&self) -> Result<(), Failure> {
+        if !self.needs_session() {
             // It fails for a session leader, which already is a group of its own.
             let _ = sys::start_group();
             return Ok(());
@@ -162,7 +171,7 @@ impl Command {
         match sys::setsid() {
             Ok(()) => Ok(()),
             // The leader of a group cannot leave it. Only a launcher that was started in place can be one: it forks.
-            Err(errno) => Err(errno).or_fail("supervisor", "cannot leave the controlling terminal"),
+            Err(errno) => Err(errno).or_fail("supervisor", "cannot leave the session of the caller"),
         }
     }
 

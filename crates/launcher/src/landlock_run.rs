@@ -127,7 +127,7 @@ fn grant(ruleset: i32, path: &'static CStr, rights: u64) -> Result<(), Refusal> 
 
 fn restrict(ruleset: i32) -> Result<(), Refusal> {
     sys::prctl(p::PR_SET_NO_NEW_PRIVS, 1).map_err(Refusal::Ruleset)?;
-    sys::landlock_restrict(ruleset).map_err(Refusal::Ruleset)?;
+    sys::landlock_restrict(ruleset, 0).map_err(Refusal::Ruleset)?;
     sys::close(ruleset);
     Ok(())
 }

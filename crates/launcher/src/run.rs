@@ -92,8 +92,8 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
 }
 
 fn needs_supervision(command: &Command) -> bool {
-    // A process that leads a group, as each job of an interactive shell does, cannot leave its terminal; its child can.
-    let cannot_leave = command.has_terminal && sys::process_group() == sys::getpid();
+    // A process that leads a group, as each job of an interactive shell does, cannot leave its session; its child can.
+    let cannot_leave = command.needs_session() && sys::process_group() == sys::getpid();
     command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle() || cannot_leave
 }
 

@@ -79,6 +79,8 @@ pub(crate) enum Choice {
     Network(Network),
     Shm,
     OwnIpc,
+    /// Every place to be written to is a mount of its own, made by an outer wall.
+    Mounted,
     DenyMetadata,
     Directory(&'static CStr),
     Set(&'static CStr),
@@ -107,6 +109,8 @@ pub(crate) struct Plan {
     pub(crate) shm: bool,
     /// Another program has made an IPC namespace around us.
     pub(crate) own_ipc: bool,
+    /// An outer wall has made mounts, and a PID namespace, around this process.
+    pub(crate) mounted: bool,
     pub(crate) deny_metadata: bool,
     pub(crate) directory: Option<&'static CStr>,
     /// Variables that were put aside outside are given back.
@@ -128,6 +132,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether the command can name processes outside.
+    pub(crate) fn shows_outside(&self) -> bool {
+        self.wall == Wall::Landlock && !self.mounted
+    }
+
     /// The choices in the order in which they were written.
     pub(crate) fn choices(&self) -> impl Iterator<Item = Choice> + use<> {
         self.choices.iter().copied()
@@ -219,6 +228,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         network: Network::Open,
         shm: false,
         own_ipc: false,
+        mounted: false,
         deny_metadata: false,
         directory: None,
         restore: false,
@@ -245,6 +255,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             }
             Choice::Shm => core::mem::replace(&mut plan.shm, true),
             Choice::OwnIpc => core::mem::replace(&mut plan.own_ipc, true),
+            Choice::Mounted => core::mem::replace(&mut plan.mounted, true),
             Choice::DenyMetadata => core::mem::replace(&mut plan.deny_metadata, true),
             Choice::Directory(path) => plan.directory.replace(path).is_some(),
             Choice::Restore => core::mem::replace(&mut plan.restore, true),
@@ -293,6 +304,9 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     }
     if plan.guarded && (plan.wall == Wall::Namespace || !plan.supervise || plan.broker.is_some()) {
         return Err(usage("--guarded is for --wall landlock --supervise without --broker-fd"));
+    }
+    if plan.wall == Wall::Namespace && plan.mounted {
+        return Err(usage("--mounted needs --wall landlock"));
     }
     if plan.broker.is_some() && plan.deny_metadata {
         return Err(usage("--broker-fd and --deny-metadata exclude each other"));
@@ -364,6 +378,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         },
         b"--shm" => Choice::Shm,
         b"--own-ipc" => Choice::OwnIpc,
+        b"--mounted" => Choice::Mounted,
         b"--deny-metadata" => Choice::DenyMetadata,
         b"--cwd" => Choice::Directory(absolute(value()?)?),
         b"--set" => {

@@ -10,6 +10,7 @@ use crate::command::Command;
 use crate::descriptors;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
+use crate::landlock;
 use crate::mounts;
 use crate::spec::{Network, Wall};
 use crate::status::Line;
@@ -53,11 +54,13 @@ struct Outer {
     ended: Option<WaitStatus>,
     /// Nobody wants any more what is left to do.
     abandoned: bool,
+    /// Our signals reach what we have started, and nobody else.
+    enclosed: bool,
 }
 
 impl Outer {
     fn new(child: i32, ending: Option<i32>, signals: i32, caller: Option<i32>) -> Self {
-        Self { child, ending, signals, caller, ended: None, abandoned: false }
+        Self { child, ending, signals, caller, ended: None, abandoned: false, enclosed: false }
     }
 }
 
@@ -74,8 +77,9 @@ fn start(command: &mut Command) -> Result<Outer, Failure> {
         // SECURITY: the command runs as the same user; it may not trace or read this process.
         sys::prctl(p::PR_SET_DUMPABLE, 0).or_fail("supervisor", "cannot hide from debuggers")?;
         command.follow = Some(sys::getpid());
+        let enclosed = landlock::keep_signals_inside(&command.plan)?;
         let child = execute_beside(command)?;
-        return Ok(Outer::new(child, None, signals, caller));
+        return Ok(Outer { enclosed, ..Outer::new(child, None, signals, caller) });
     }
     let (user, group) = sys::effective_ids();
     let (ending, report) = sys::pipe().or_fail("supervisor", "cannot make a pipe")?;
@@ -147,7 +151,7 @@ impl Outer {
             }
         };
         if command.plan.wall == Wall::Landlock {
-            end_descendants(self.child);
+            end_descendants(self.child, self.enclosed);
         }
         // Whoever reads may be slow; without a caller nobody is waited for.
         while !command.pumps.drain() && !self.abandoned {
@@ -196,7 +200,7 @@ impl Outer {
             while let Ok((pid, status)) = sys::wait(-1, false)
                 && pid > 0
             {
-                if pid == self.child {
+                if has_ended(pid, status) && pid == self.child {
                     self.ended = self.ended.or(Some(status));
                 }
             }
@@ -285,16 +289,39 @@ fn reap_until(pid: i32) -> Option<WaitStatus> {
     while let Ok((ended, status)) = sys::wait(-1, false)
         && ended > 0
     {
-        if ended == pid {
+        if has_ended(ended, status) && ended == pid {
             return Some(status);
         }
     }
     None
 }
 
+/// False if a child has only stopped, because it has made us its tracer (PTRACE_TRACEME). We let it go: then it receives what
+/// it has stopped for, as it would without a tracer.
+fn has_ended(pid: i32, status: WaitStatus) -> bool {
+    if status & 0xff != 0x7f {
+        return true;
+    }
+    let signal = (status >> 8) & 0xff;
+    // After execve(2) it stops by a signal that only a tracer wants.
+    let _ = sys::detach(pid, if signal == g::SIGTRAP as i32 { 0 } else { signal });
+    false
+}
+
 /// Without a PID namespace: ends what the command left behind. Orphans become our children, because we are a subreaper.
-fn end_descendants(command: i32) {
+fn end_descendants(command: i32, enclosed: bool) {
     let _ = sys::kill(-command, g::SIGKILL as i32);
+    if sys::wait(-1, false).is_err() {
+        // Nobody is left.
+        return;
+    }
+    if enclosed && spares_others() {
+        // RACE: a process that forks faster than others are found cannot escape: no process is made while the kernel goes
+        // through all, and one that has been killed makes no other.
+        let _ = sys::kill(-1, g::SIGKILL as i32);
+        while sys::wait(-1, true).is_ok() {}
+        return;
+    }
     let mut buffer = [0_u8; 4096];
     loop {
         let Ok(fd) = sys::open(sys::CWD, c"/proc/thread-self/children", g::O_RDONLY, 0) else { return };
@@ -312,6 +339,12 @@ fn end_descendants(command: i32) {
             return;
         }
     }
+}
+
+/// Makes sure that a signal of ours does not reach whoever started us, before one goes to everybody.
+fn spares_others() -> bool {
+    let parent = sys::getppid();
+    sys::kill(if parent > 0 { parent } else { 1 }, 0) == Err(Errno::PERM)
 }
 
 fn read_ending(fd: i32) -> Option<WaitStatus> {

@@ -147,6 +147,14 @@ pub(crate) fn kill(pid: i32, signal: i32) -> Result<()> {
     unsafe { syscall!(__NR_kill, pid, signal) }.map(drop)
 }
 
+const PTRACE_DETACH: u32 = 17;
+
+/// Lets go of a process that we trace and that has stopped; it receives the signal, if that is not 0 (PTRACE_DETACH).
+pub(crate) fn detach(pid: i32, signal: i32) -> Result<()> {
+    // SAFETY: plain.
+    unsafe { syscall!(__NR_ptrace, PTRACE_DETACH, pid, 0, signal) }.map(drop)
+}
+
 pub(crate) fn pidfd_open(pid: i32) -> Result<i32> {
     // SAFETY: plain.
     unsafe { syscall!(__NR_pidfd_open, pid, 0) }.map(|fd| fd as i32)
@@ -359,6 +367,18 @@ pub(crate) fn fstat(fd: i32) -> Result<Stat> {
         special: stat.st_rdev,
         size: stat.st_size as u64,
     })
+}
+
+/// True if a mount begins at an open file (statx(2), STATX_ATTR_MOUNT_ROOT).
+///
+/// SINCE(Linux 5.8): the attribute.
+pub(crate) fn begins_a_mount(fd: i32) -> Result<bool> {
+    let mut statx = MaybeUninit::<g::statx>::zeroed();
+    // SAFETY: borrowed; an empty path names the descriptor.
+    unsafe { syscall!(__NR_statx, fd, c"".as_ptr(), g::AT_EMPTY_PATH, 0, statx.as_mut_ptr()) }?;
+    // SAFETY: zero bytes are a valid `statx`, and the call has filled it.
+    let statx = unsafe { statx.assume_init() };
+    Ok(statx.stx_attributes & u64::from(g::STATX_ATTR_MOUNT_ROOT) != 0)
 }
 
 pub(crate) fn open(directory: i32, path: &CStr, flags: u32, mode: u32) -> Result<i32> {
@@ -638,9 +658,9 @@ pub(crate) fn landlock_allow(ruleset: i32, access: u64, beneath: i32) -> Result<
     unsafe { syscall!(__NR_landlock_add_rule, ruleset, 1, &raw const rule, 0) }.map(drop)
 }
 
-pub(crate) fn landlock_restrict(ruleset: i32) -> Result<()> {
+pub(crate) fn landlock_restrict(ruleset: i32, flags: u32) -> Result<()> {
     // SAFETY: plain.
-    unsafe { syscall!(__NR_landlock_restrict_self, ruleset, 0) }.map(drop)
+    unsafe { syscall!(__NR_landlock_restrict_self, ruleset, flags) }.map(drop)
 }
 
 /// One instruction of a seccomp filter (struct sock_filter).

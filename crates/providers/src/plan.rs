@@ -404,8 +404,8 @@ impl Lines {
     /// Signals, and the one that a terminal sends for whoever changes its size.
     pub(crate) fn signals(&mut self, terminal: bool, layers: &[Layer]) -> &mut Self {
         if terminal {
-            let note = "No signal but one: who changes the size of a terminal that is passed on as a standard stream has \
-                        SIGWINCH sent to its foreground processes.";
+            let note = "No signal but those of a terminal that is passed on as a standard stream: its size sends SIGWINCH, and its \
+                        settings decide for which key and which background output others are signalled.";
             self.partial(Guarantee::SignalsOut, layers, note)
         } else {
             self.checked(Guarantee::SignalsOut, layers)

@@ -101,7 +101,9 @@ impl RuntimeDir {
     pub(crate) fn kept_temp(&self, owner: &str) -> io::Result<PathBuf> {
         let path = self.root.join("temp").join(owner);
         make_private(&path)?;
-        verify(&path, &std::fs::symlink_metadata(&path)?).map_err(io::Error::other)?;
+        let metadata = std::fs::symlink_metadata(&path)?;
+        verify(&path, &metadata).map_err(io::Error::other)?;
+        open_to_us(&path, &metadata);
         // Its age is that of its last use.
         File::open(&path)?.set_modified(SystemTime::now())?;
         Ok(path)
@@ -198,6 +200,7 @@ fn prepare(path: &Path) -> Result<PathBuf, String> {
     make_private(path).map_err(|error| failed("make", path, &error))?;
     let metadata = std::fs::symlink_metadata(path).map_err(|error| failed("examine", path, &error))?;
     verify(path, &metadata)?;
+    open_to_us(path, &metadata);
     std::fs::canonicalize(path).map_err(|error| failed("resolve", path, &error))
 }
 
@@ -221,6 +224,20 @@ fn verify(path: &Path, metadata: &Metadata) -> Result<(), String> {
         return Err(format!("{place} has mode {:o} instead of 700", metadata.mode() & 0o7777));
     }
     Ok(())
+}
+
+/// Opens a verified directory to ourselves, if a command has closed it (`chmod 0`, where nothing governs modes): nobody could start
+/// anything any more. Where that fails, opening it says why.
+fn open_to_us(path: &Path, metadata: &Metadata) {
+    if metadata.mode() & 0o700 == 0o700 {
+        return;
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::open(path, flags, Mode::empty()) else { return };
+    // RACE: what is changed is what was verified, or it is left alone.
+    if rustix::fs::fstat(&directory).is_ok_and(|now| (now.st_dev, now.st_ino) == (metadata.dev(), metadata.ino())) {
+        let _ = rustix::fs::chmod(descriptor_path(&directory), Mode::from_raw_mode(0o700));
+    }
 }
 
 /// Opens a directory and verifies what was opened; a link at its place is not followed.
@@ -269,6 +286,9 @@ pub(crate) fn private_part(root: &Path, name: &str) -> Result<PathBuf, String> {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(failed("make", &part, &error.into())),
     }
+    let metadata = std::fs::symlink_metadata(&part).map_err(|error| failed("examine", &part, &error))?;
+    verify(&part, &metadata)?;
+    open_to_us(&part, &metadata);
     open_verified(&within, Path::new(name), &part)?;
     Ok(part)
 }
@@ -420,6 +440,28 @@ fn without_files(directory: &rustix::fd::OwnedFd) -> io::Result<Vec<std::ffi::CS
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A command under Landlock alone can do that in workspace-write; nobody could start anything after it.
+    #[test]
+    fn what_a_command_closed_to_us_is_opened_again() {
+        let base = tempfile::tempdir().unwrap();
+        let root = base.path().join("pinfold");
+        drop(RuntimeDir::open(Some(&root)).unwrap());
+        let close = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        [root.join("plans"), root.join("temp"), root.clone()].iter().for_each(|path| close(path, 0));
+        let runtime = RuntimeDir::open(Some(&root)).unwrap();
+        let kept = runtime.kept_temp("workspace-1").unwrap();
+        close(&kept, 0o100);
+        runtime.kept_temp("workspace-1").unwrap();
+        for path in [&root, &root.join("plans"), &root.join("temp"), &kept] {
+            assert_eq!(mode(path), 0o700, "{path:?}");
+        }
+        // What is open to others is still refused.
+        drop(runtime);
+        close(&root, 0o710);
+        assert!(RuntimeDir::open(Some(&root)).is_err());
+    }
 
     #[test]
     fn a_dropped_runtime_directory_leaves_nothing_of_its_process() {

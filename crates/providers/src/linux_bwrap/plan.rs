@@ -114,6 +114,7 @@ pub(crate) fn inner(request: &Request) -> Vec<OsString> {
             "--supervise",
             "--restore",
             "--own-ipc",
+            "--mounted",
             "--guarded",
         ],
     );

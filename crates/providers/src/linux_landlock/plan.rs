@@ -62,8 +62,8 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     }
     lines.none(G::ProcessVisibility, "Processes outside are visible through /proc.");
     if abi >= 6 {
-        let note = "No signal but one: terminals of the same user can be opened, and who changes the size of one has SIGWINCH \
-                    sent to its foreground processes.";
+        let note = "No signal but those of terminals: terminals of the same user can be opened, their size sends SIGWINCH, and their \
+                    settings decide for which key and which background output others are signalled.";
         lines.partial(G::SignalsOut, LANDLOCK, note);
     } else {
         lines.none(G::SignalsOut, "Landlock before ABI 6 does not keep signals inside.");
@@ -71,7 +71,7 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
     lines.shown(G::PtraceOut, LANDLOCK, proof.process_root).sockets(request, Layer::Landlock).partial(
         G::Terminal,
         &[Layer::Hygiene, Layer::Seccomp],
-        "Input cannot be fed to a terminal, but terminals of the same user can be opened and written to.",
+        "Input cannot be fed to a terminal, but terminals of the same user can be opened, read and written to.",
     );
     if request.supervise {
         let note =

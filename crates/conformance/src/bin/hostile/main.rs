@@ -3,10 +3,12 @@
 //! `pinfold-hostile --list`: one JSON line per attempt.
 //! `pinfold-hostile run ID --context FILE`: one attempt in this process, one JSON line on standard output.
 //! `pinfold-hostile run-all --context FILE`: every attempt of the context's list, each in a child.
+//! `pinfold-hostile fork-chains CHAINS DEPTH SECONDS NAME`: leaves processes behind that are hard to end.
 //!
 //! It says only whether the kernel let it; whether something changed outside is judged outside (`judge`).
 
 mod admin;
+mod chains;
 mod inherit;
 mod ipc;
 mod meta;
@@ -106,6 +108,11 @@ fn main() {
         ["--list"] => list(),
         ["run", id, "--context", file] => run_one(id, file),
         ["run-all", "--context", file] => run_all(file),
+        // The last word only names what is left behind.
+        ["fork-chains", chains, depth, seconds, _] => match (chains.parse(), depth.parse(), seconds.parse()) {
+            (Ok(chains), Ok(depth), Ok(seconds)) => chains::leave(chains, depth, seconds),
+            _ => Err("fork-chains CHAINS DEPTH SECONDS NAME".to_owned()),
+        },
         // What the set-uid copy is asked: does the bit count?
         ["shows-uid", uid] => std::process::exit(i32::from(uid.parse() != Ok(meta::own_uid()))),
         _ => Err("usage: pinfold-hostile --list | run ID --context FILE | run-all --context FILE".to_owned()),
