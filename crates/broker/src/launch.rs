@@ -172,6 +172,7 @@ fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, ask: Option<Owned
     let Ok(own_descriptors) = openat(CWD, "/proc/self/fd", handle, Mode::empty()) else { return };
     let server = Arc::new(Server {
         listener,
+        turn: Default::default(),
         root,
         proc,
         own_descriptors,

@@ -151,7 +151,7 @@ impl Caller<'_> {
         Ok(Answer::Value(0))
     }
 
-    pub(crate) fn truncate(&self, path: usize, length: u64) -> Outcome<Answer> {
+    pub(crate) fn truncate(&self, worker: &mut Worker, path: usize, length: u64) -> Outcome<Answer> {
         let path = self.path(path)?;
         let _reading = self.server.names.read();
         let object = self.object(libc::AT_FDCWD, &path, true)?;
@@ -167,6 +167,8 @@ impl Caller<'_> {
         if length > object.stat.st_size.cast_unsigned() {
             self.may_grow_to(length)?;
         }
+        // Somebody may hold a lease on it (fcntl(2)), and is asked to give it up.
+        worker.pass_turn_on(self.server);
         // ftruncate(2) asks for the same rights that truncate(2) does: writing, and Landlock's right to truncate.
         let file = self.open_again(&object, OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK)?;
         rustix::fs::ftruncate(&file, length)?;

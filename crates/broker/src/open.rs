@@ -117,6 +117,8 @@ impl Caller<'_> {
                 if object.kind() == FileType::Fifo && !has(libc::O_NONBLOCK) && flags & ACCESS != libc::O_RDWR as u32 {
                     return self.wait_for_reader(object, flags, ours, close_on_exec);
                 }
+                // Somebody may hold a lease on it (fcntl(2)), and is asked to give it up.
+                worker.pass_turn_on(self.server);
                 match &name {
                     Some(name) => file(at(name, ours, mode)?),
                     None => file(self.open_again(&object, ours)?),

@@ -2,6 +2,9 @@
 //!
 //! A fixed number of threads; each handles one call at a time, so what a command can make us hold is bounded. A call that
 //! would block (a FIFO without a reader) is put aside, and one further thread looks after all of these.
+//!
+//! The kernel wakes every thread that waits for a call, for each call; so only one does, whose turn it is. It keeps its turn while
+//! it performs what cannot wait for the command, and passes it on before what can.
 
 use crate::asks::Asks;
 use crate::caller::{Caller, KnownUmask, Outcome, Refusal};
@@ -26,10 +29,31 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 const AT_FDCWD: i32 = libc::AT_FDCWD;
 
+/// Whose turn it is to wait for calls: a thread takes it, and passes it on.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    taken: Mutex<bool>,
+    passed_on: Condvar,
+}
+
+impl Turn {
+    fn take(&self) {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.passed_on.wait_while(taken, |taken| *taken).unwrap_or_else(PoisonError::into_inner);
+        *taken = true;
+    }
+
+    fn pass_on(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.passed_on.notify_one();
+    }
+}
+
 /// What all threads share.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) listener: OwnedFd,
+    pub(crate) turn: Turn,
     /// The root directory that the command sees.
     pub(crate) root: OwnedFd,
     /// Our own `/proc`, and the directory of our descriptors in it.
@@ -78,6 +102,8 @@ pub(crate) enum Answer {
 pub(crate) struct Worker {
     umask: Mode,
     known: Option<KnownUmask>,
+    /// Whether it is this thread's turn to wait for calls.
+    has_turn: bool,
 }
 
 impl Worker {
@@ -86,7 +112,15 @@ impl Worker {
         sys::unshare_umask().ok()?;
         let umask = Mode::from_bits_retain(0o077);
         rustix::process::umask(umask);
-        Some(Self { umask, known: None })
+        Some(Self { umask, known: None, has_turn: false })
+    }
+
+    /// Lets another thread wait for calls. To be done before whatever may wait for something that the command does: another
+    /// call of it could be what is waited for.
+    pub(crate) fn pass_turn_on(&mut self, server: &Server) {
+        if std::mem::take(&mut self.has_turn) {
+            server.turn.pass_on();
+        }
     }
 
     /// Takes on the caller's umask.
@@ -105,11 +139,19 @@ impl Server {
     pub(crate) fn work(&self) {
         let Some(mut worker) = Worker::new() else { return };
         loop {
+            if !worker.has_turn {
+                self.turn.take();
+                worker.has_turn = true;
+            }
             let call = match sys::receive(self.listener.as_fd()) {
                 Ok(call) => call,
                 // Its thread died, or a signal came.
                 Err(Errno::NOENT | Errno::INTR) => continue,
-                Err(_) => return,
+                Err(_) => {
+                    // Nobody is left; the others see it as well.
+                    self.turn.pass_on();
+                    return;
+                }
             };
             let caller = Caller::first(self, call);
             match perform(&caller, &mut worker) {
@@ -199,7 +241,7 @@ pub(crate) fn perform(caller: &Caller<'_>, worker: &mut Worker) -> Outcome<Answe
             let flags = (libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC) as u32;
             caller.open(worker, AT_FDCWD, 0, flags, number(1))
         }
-        libc::SYS_truncate => caller.truncate(0, caller.address(1)),
+        libc::SYS_truncate => caller.truncate(worker, 0, caller.address(1)),
         libc::SYS_rename => caller.rename((AT_FDCWD, 0), (AT_FDCWD, 1), 0),
         libc::SYS_renameat => caller.rename((at(0), 1), (at(2), 3), 0),
         libc::SYS_renameat2 => caller.rename((at(0), 1), (at(2), 3), number(4)),

@@ -1,12 +1,13 @@
 //! Differential: what people run every day gives the same exit status and the same files under each backend as without
 //! walls (field cases B001, B002, B004, B006 to B013, B017).
 //!
-//! Tests are called `BACKEND/UID/TOOL`. Each tool's script runs in the same directory under every backend, first without
-//! walls: that control must succeed, so a tool that is missing fails and names its package.
+//! Tests are called `WALLS/UID/TOOL`. Each tool's script runs in the same directory under every backend, and under Landlock with
+//! protected names (`landlock-broker`: there the broker performs what changes names and metadata; W05, W08), first without walls:
+//! that control must succeed, so a tool that is missing fails and names its package.
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::start::{Backend, Mode, own_uid, uids};
-use pinfold_conformance::walls::{CONFINED, Walls, expect, expect_equal, text, written};
+use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -25,16 +26,32 @@ struct Tool {
     programs: &'static [(&'static str, &'static str)],
     /// Run once, without walls, in a directory outside the workspace that the variable `IN` names later.
     preparation: &'static str,
-    /// Run in the empty workspace.
+    /// Run in the empty workspace before each time, without walls.
+    before: &'static str,
+    /// Run in the workspace.
     script: &'static str,
     /// Parts of paths whose contents hold times or places of the run: only name and kind are compared.
     opaque: &'static [&'static str],
 }
 
+/// What stands around a script: a name, a backend, and further options.
+const WALLS: [(&str, Backend, &[&str]); 4] = [
+    ("namespace", Backend::Namespace, &[]),
+    ("bwrap", Backend::Bwrap, &[]),
+    ("landlock", Backend::Landlock, &[]),
+    (BROKERED, Backend::Landlock, &["--protect", "default"]),
+];
+
+const BROKERED: &str = "landlock-broker";
+
+/// Makes repositories, which no command may with protected names.
+const MAKES_REPOSITORIES: &str = "git";
+
 const TOOLS: &[Tool] = &[
     Tool {
         name: "git",
         programs: &[("git", "git")],
+        before: "",
         preparation: "git init -q -b main source; cd source; echo one > a; mkdir d; echo two > d/b; git add .; git commit -qm first",
         script: "
             git clone -q file://$IN/source clone; cd clone
@@ -50,6 +67,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "cargo-with-a-build-script",
         programs: &[("cc", "gcc")],
+        before: "",
         preparation: "
             mkdir -p crate/src; cd crate
             printf '[package]\\nname = \"one\"\\nversion = \"0.1.0\"\\nedition = \"2024\"\\nbuild = \"build.rs\"\\n' > Cargo.toml
@@ -64,6 +82,7 @@ const TOOLS: &[Tool] = &[
         name: "cargo-of-this-workspace",
         programs: &[("cc", "gcc")],
         // The checkout may lie below a directory that a private one covers.
+        before: "",
         preparation: "cp -r $SOURCE/Cargo.toml $SOURCE/Cargo.lock $SOURCE/crates $SOURCE/xtask .",
         script: "cargo build -q --locked --manifest-path $IN/crates/policy/Cargo.toml; ls target/debug/*.rlib > built; rm -r target",
         opaque: &[],
@@ -71,6 +90,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "npm",
         programs: &[("npm", "npm"), ("node", "nodejs")],
+        before: "",
         preparation: "
             mkdir package; echo 'module.exports = 42' > package/index.js
             echo '{\"name\":\"local\",\"version\":\"1.0.0\",\"main\":\"index.js\"}' > package/package.json
@@ -84,6 +104,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         name: "pip",
         programs: &[("python3", "python3"), ("/usr/share/python-wheels", "python3-venv")],
+        before: "",
         preparation: "
             python3 -c \"
 import zipfile
@@ -100,6 +121,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
     Tool {
         name: "make",
         programs: &[("make", "make"), ("cc", "gcc")],
+        before: "",
         preparation: "",
         script: "
             printf 'int main(void) { return 0; }\\n' > a.c
@@ -110,6 +132,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
     Tool {
         name: "tar",
         programs: &[("tar", "tar"), ("gzip", "gzip")],
+        before: "",
         preparation: "mkdir -p tree/d; echo x > tree/d/f; chmod 750 tree/d; ln -s d/f tree/l; ln tree/d/f tree/h; tar czf tree.tgz tree",
         script: "tar xzf $IN/tree.tgz; tar cf again.tar --sort=name --mtime=@0 --owner=0 --group=0 tree; tar tvf again.tar > list",
         opaque: &[],
@@ -117,6 +140,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
     Tool {
         name: "rsync",
         programs: &[("rsync", "rsync")],
+        before: "",
         preparation: "mkdir -p tree/d; echo x > tree/d/f; chmod 750 tree/d; ln -s d/f tree/l; ln tree/d/f tree/h",
         script: "rsync -aH $IN/tree/ copy/; rm copy/l; rsync -aH --delete $IN/tree/ copy/; rsync -an --itemize-changes $IN/tree/ copy/ > log",
         opaque: &[],
@@ -124,6 +148,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
     Tool {
         name: "temporary-files",
         programs: &[("mktemp", "coreutils")],
+        before: "",
         preparation: "",
         script: "
             file=$(mktemp); echo x > $file; cp $file out; rm $file; dir=$(mktemp -d); rmdir $dir; test -d ${TMPDIR:-/tmp}
@@ -134,6 +159,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
         // The shell puts what does not fit into a pipe into a temporary file.
         name: "long-here-document",
         programs: &[],
+        before: "",
         preparation: "",
         script: "
             line=0123456789012345678901234567890123456789012345678901234567890123456789
@@ -144,6 +170,7 @@ with zipfile.ZipFile('local-1.0-py3-none-any.whl', 'w') as w:
     Tool {
         name: "worker-processes",
         programs: &[("python3", "python3")],
+        before: "",
         preparation: "",
         script: "
             cat > run.py <<'END'
@@ -160,6 +187,7 @@ END
     Tool {
         name: "terminals",
         programs: &[("script", "bsdutils"), ("python3", "python3")],
+        before: "",
         preparation: "",
         script: "
             script -qec 'tty > /dev/null && echo inside > by-script' /dev/null > /dev/null
@@ -169,6 +197,7 @@ END
     Tool {
         name: "node-unix-sockets",
         programs: &[("node", "nodejs")],
+        before: "",
         preparation: "",
         script: "
             cat > serve.js <<'END'
@@ -188,9 +217,148 @@ END
     Tool {
         name: "ssh-configuration",
         programs: &[("ssh", "openssh-client")],
+        before: "",
         preparation: "",
         script: "ssh -G localhost > out",
         opaque: &[],
+    },
+    Tool {
+        name: "git-in-a-repository",
+        programs: &[("git", "git")],
+        before: "git init -q -b main .; echo one > a; mkdir d; echo two > d/b; git add .; git commit -qm first",
+        preparation: "",
+        script: "
+            echo more >> a; git add a; git commit -qm second; git mv d/b d/c; chmod +x a; git commit -qam third
+            echo stashed >> d/c; git stash -q; git stash apply -q; git checkout -q d/c
+            git checkout -qb topic HEAD~1; echo other > c; git add c; git commit -qm fourth
+            git checkout -q main; git merge -q -m merged topic; git checkout -qb late HEAD~2; echo e > e; git add e
+            git commit -qm fifth; git rebase -q main; git reset -q --hard HEAD~1; git clean -fdq; git tag -m t v1
+            git gc -q; git fsck 2> /dev/null; git status --short; git log --oneline > log",
+        opaque: &["/index", "/pack/", "objects/info/", "logs/"],
+    },
+    Tool {
+        name: "cp-that-keeps-what-it-copies",
+        programs: &[("cp", "coreutils")],
+        before: "",
+        preparation: "mkdir -p tree/d; echo x > tree/d/f; chmod 4750 tree/d/f; ln -s d/f tree/l; touch -d @1500000000 tree/d/f",
+        script: "
+            cp -p $IN/tree/d/f f; cp -a $IN/tree copy; cp -r --preserve=all $IN/tree again; cp -u f g; cp --backup f g
+            stat -c '%a %Y %s' f copy/d/f again/d/f > list; cp -l f hard; cp -s $PWD/f soft; cp --reflink=auto f new",
+        opaque: &[],
+    },
+    Tool {
+        name: "install",
+        programs: &[("install", "coreutils")],
+        before: "",
+        preparation: "echo x > f; touch -d @1500000000 f",
+        script: "
+            install -m 751 $IN/f a; install -d -m 700 d/e; install -D -m 640 $IN/f d/f/g; install -p $IN/f p; install -b -m 600 $IN/f a
+            install -o $(id -u) -g $(id -g) $IN/f own; stat -c '%a %Y' p > list",
+        opaque: &[],
+    },
+    Tool {
+        name: "touch",
+        programs: &[("touch", "coreutils")],
+        before: "",
+        preparation: "",
+        script: "
+            touch a; touch -d @1500000000 a b; touch -m -d @1400000000 b; touch -r a c; ln -s a l; touch -h -d @1300000000 l
+            mkdir d; touch -d @1200000000 d; stat -c '%n %Y' a b c l d > list",
+        opaque: &[],
+    },
+    Tool {
+        name: "patch",
+        programs: &[("patch", "patch"), ("diff", "diffutils")],
+        before: "",
+        preparation: "",
+        script: "
+            printf 'one\\ntwo\\n' > a; chmod 755 a; cp a b; echo three >> b; diff -u a b > one.diff || :; patch -s a one.diff; cmp a b; patch -s -R -b a one.diff
+            printf -- '--- /dev/null\\n+++ new/file\\n@@ -0,0 +1 @@\\n+x\\n' > two.diff; patch -s -p0 < two.diff; test -s new/file",
+        opaque: &[".diff"],
+    },
+    Tool {
+        name: "cc",
+        programs: &[("cc", "gcc"), ("ar", "binutils")],
+        before: "",
+        preparation: "",
+        script: "
+            echo 'int f(void) { return 42; }' > f.c; echo 'int f(void); int main(void) { return f() != 42; }' > m.c
+            cc -c f.c m.c; ar rcsD libf.a f.o; ranlib -D libf.a; cc -o m m.o libf.a; ./m; strip m; ./m; cc -shared -fPIC -o libf.so f.c",
+        opaque: &[],
+    },
+    Tool {
+        name: "chmod-and-chown",
+        programs: &[("chmod", "coreutils")],
+        before: "",
+        preparation: "",
+        script: "
+            mkdir -p d/e; echo x > d/e/f; chmod 640 d/e/f; chmod -R u+X,go-rwx d; chmod g+s d; chmod +t d/e; chown -R $(id -u):$(id -g) d
+            ln -s d/e/f l; chgrp -h $(id -g) l; mkdir -m 711 m; mkfifo -m 600 p; umask 077; echo x > g; chmod --reference=d/e/f g",
+        opaque: &[],
+    },
+    Tool {
+        name: "editing-in-place",
+        programs: &[("sed", "sed"), ("perl", "perl")],
+        before: "",
+        preparation: "",
+        script: "
+            echo one > a; chmod 751 a; sed -i s/one/two/ a; sed -i.bak s/two/three/ a; perl -pi -e 's/three/four/' a; test $(cat a) = four
+            truncate -s 100 b; fallocate -l 4096 c 2> /dev/null || truncate -s 4096 c; dd if=a of=b conv=notrunc status=none; sort -o a a",
+        opaque: &[],
+    },
+    Tool {
+        name: "compressors",
+        programs: &[("gzip", "gzip"), ("xz", "xz-utils")],
+        before: "",
+        preparation: "",
+        script: "
+            for z in gzip xz bzip2; do echo x > $z; chmod 640 $z; touch -d @1500000000 $z; command -v $z > /dev/null || continue; $z $z
+            $z -d $z.*; stat -c '%a %Y' $z >> list; done",
+        opaque: &[],
+    },
+    Tool {
+        name: "zip",
+        programs: &[("zip", "zip"), ("unzip", "unzip")],
+        before: "",
+        preparation: "mkdir -p tree/d; echo x > tree/d/f; chmod 750 tree/d; touch -d @1500000000 tree/d/f tree/d tree; zip -qrX tree.zip tree",
+        script: "unzip -q $IN/tree.zip; stat -c '%a %Y' tree/d/f > list; zip -qrX again.zip tree; unzip -qo again.zip",
+        opaque: &["again.zip"],
+    },
+    Tool {
+        name: "copies-by-python",
+        programs: &[("python3", "python3")],
+        before: "",
+        preparation: "",
+        script: "
+            cat > run.py <<'END'
+import os, shutil, tempfile
+open('a', 'w').write('x'); os.chmod('a', 0o751); os.utime('a', (1, 2)); os.setxattr('a', 'user.b', b'c')
+shutil.copy2('a', 'b'); shutil.copytree('.', 'tree', ignore=lambda *_: ['tree'], symlinks=True); shutil.move('b', 'c')
+fd = os.open('a', os.O_RDWR); os.fchmod(fd, 0o640); os.ftruncate(fd, 9); os.utime(fd, (3, 4)); os.close(fd)
+with tempfile.NamedTemporaryFile(dir='.', delete=False) as f: f.write(b'y'); name = f.name
+os.replace(name, 'd'); os.link('d', 'e'); os.symlink('e', 'f'); os.removedirs(os.makedirs('g/h') or 'g/h')
+print(oct(os.stat('c').st_mode), os.stat('c').st_mtime, os.getxattr('c', 'user.b'))
+END
+            python3 -B run.py > out",
+        opaque: &[],
+    },
+    Tool {
+        name: "moving-and-removing",
+        programs: &[("find", "findutils")],
+        before: "",
+        preparation: "",
+        script: "
+            mkdir -p a/b/c; for i in $(seq 50); do echo $i > a/b/$i; done; mv a/b a/d; mv -T a/d e; ln e/1 e/one; ln -sfn e/2 two; mv -n e/3 e/4
+            find e -name '1*' -delete; rm -f e/5 none; rmdir e/c; cp -r e f; rm -r e; mktemp -d -p . x.XXXXXX > /dev/null; rmdir x.*; tee g < f/4",
+        opaque: &[],
+    },
+    Tool {
+        name: "ssh-keys",
+        programs: &[("ssh-keygen", "openssh-client")],
+        before: "",
+        preparation: "",
+        script: "ssh-keygen -q -t ed25519 -N '' -f key; test $(stat -c %a key) = 600; ssh-keygen -y -f key > again",
+        opaque: &["key", "again"],
     },
 ];
 
@@ -262,13 +430,16 @@ fn main() {
     for uid in uids() {
         let shared: Vec<_> = TOOLS.iter().map(|_| Arc::new(Shared::default())).collect();
         // All tools under one backend, then under the next: neighbours do not wait for each other.
-        for backend in CONFINED {
+        for (walls, backend, _) in WALLS {
             for (tool, shared) in TOOLS.iter().zip(&shared) {
+                if walls == BROKERED && tool.name == MAKES_REPOSITORIES {
+                    continue;
+                }
                 let (shared, toolchain) = (Arc::clone(shared), Arc::clone(&toolchain));
                 let results = move || shared.get_or_init(|| run_everywhere(tool, uid, &toolchain)).clone();
-                let name = format!("{}/{uid}/{}", backend.name(), tool.name);
+                let name = format!("{walls}/{uid}/{}", tool.name);
                 let lacks = tool.name.starts_with("cargo-") && Toolchain::source().is_none();
-                let trial = Trial::test(name, move || Ok::<(), Failed>(compare(tool, backend, &results()?)?));
+                let trial = Trial::test(name, move || Ok::<(), Failed>(compare(tool, (walls, backend), &results()?)?));
                 let kind = if lacks { "no Rust toolchain that this user can read" } else { "" };
                 trials.push(trial.with_kind(kind).with_ignored_flag(lacks));
             }
@@ -305,14 +476,30 @@ fn run_everywhere(
     let finished = Walls::finish(preparation.current_dir(&input))?;
     expect(finished.status.success(), format!("preparation: {}", written(&finished.stderr)))?;
     let mut results = BTreeMap::new();
-    for backend in std::iter::once(Backend::Unconfined).chain(CONFINED) {
-        let mut command = walls.confined(backend, Mode::WorkspaceWrite, &["/bin/bash", "-euc", tool.script]);
+    let unconfined: (&str, Backend, &[&str]) = ("unconfined", Backend::Unconfined, &[]);
+    for (name, backend, options) in std::iter::once(unconfined).chain(WALLS) {
+        if name == BROKERED && tool.name == MAKES_REPOSITORIES {
+            continue;
+        }
+        let mut before = walls.plain(&["/bin/bash", "-euc", tool.before]);
+        surround(&mut before, &input, toolchain);
+        let finished = Walls::finish(&mut before)?;
+        expect(finished.status.success(), format!("before: {}", written(&finished.stderr)))?;
+        let mut words = match backend {
+            Backend::Unconfined => Vec::new(),
+            backend => walls.run_words(Some(backend), Mode::WorkspaceWrite),
+        };
+        // The options stand before the dashes.
+        let dashes = words.pop();
+        words.extend(options.iter().map(|word| (*word).to_owned()).chain(dashes));
+        words.extend(["/bin/bash", "-euc", tool.script].map(str::to_owned));
+        let mut command = walls.plain(&words);
         surround(&mut command, &input, toolchain);
         let finished = pinfold_conformance::judge::output_within(&mut command, LIMIT).map_err(|e| e.to_string())?;
         let told = format!("{}{}", written(&finished.stdout), written(&finished.stderr));
         let mut files = BTreeMap::new();
         look(&walls.fixture.ws(), Path::new(""), tool, &mut files).map_err(|e| format!("look: {e}"))?;
-        results.insert(backend.name(), Came { code: finished.status.code(), told, files });
+        results.insert(name, Came { code: finished.status.code(), told, files });
         empty(&walls.fixture.ws()).map_err(|e| format!("empty the workspace: {e}"))?;
         expect_equal(walls.litter(), Vec::new())?;
     }
@@ -334,8 +521,9 @@ fn surround(command: &mut Command, input: &Path, toolchain: Option<&Toolchain>) 
     }
 }
 
-fn compare(tool: &Tool, backend: Backend, results: &BTreeMap<&'static str, Came>) -> Result<(), String> {
-    let (control, got) = (&results["unconfined"], &results[backend.name()]);
+fn compare(tool: &Tool, walls: (&str, Backend), results: &BTreeMap<&'static str, Came>) -> Result<(), String> {
+    let (walls, backend) = walls;
+    let (control, got) = (&results["unconfined"], &results[walls]);
     expect(control.code == Some(0), format!("without walls: {:?}: {}", control.code, control.told))?;
     expect(!control.files.is_empty(), "without walls nothing was made")?;
     if tool.name == "worker-processes" && backend == Backend::Landlock {
