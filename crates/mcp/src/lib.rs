@@ -10,7 +10,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`setup`] | what the server is made of, and what it must be told about the host |
-//! | [`serve`] | standard streams, shutdown, signals from outside |
+//! | [`mod@serve`] | standard streams, shutdown, signals from outside |
 //! | `stdio` | the streams of the protocol, out of every child's reach |
 //! | [`http`] | the same on loopback, with a token |
 //! | `server` | requests of the protocol |
