@@ -24,7 +24,7 @@ pub(crate) struct Mcp {
     /// Preset of the new session
     #[arg(long, hide_short_help = true, value_name = "NAME", conflicts_with_all = ["mode", "session"])]
     pub(crate) preset: Option<String>,
-    /// What becomes of requests for more: ask, never or allow-listed [default: ask]
+    /// Answer to requests for more: ask, never, allow-listed [default: ask]
     #[arg(long, value_name = "POLICY", conflicts_with = "session")]
     pub(crate) approval: Option<String>,
     /// Accept roots of the client in and below this directory

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 
-PINFOLD, NODE, INSPECTOR = (os.path.abspath(word) for word in sys.argv[1:4])
+PINFOLD, INSPECTOR = (os.path.abspath(word) for word in (sys.argv[1], sys.argv[3]))
+NODE = shutil.which(sys.argv[2])
 ERAS = ["legacy", "modern"]
 
 
