@@ -18,6 +18,16 @@ Exit status:
   127   the command was not found
 A command may exit with any of these itself. The outcome (--json, --report) tells them apart.";
 
+const EXEC_EXIT_STATUS: &str = "\
+Exit status:
+  The command's own; 128+n when signal n ended it, or when pinfold received signal n.
+  2     the arguments are wrong: nothing was prepared, nothing ran
+  124   --timeout-ms, or the limit that holds without it, passed
+  125   pinfold could not start the command
+  126   the shell found the command but cannot execute it
+  127   the shell did not find the command
+A command may exit with any of these itself. The result (--json) tells them apart.";
+
 /// Run one command under a file policy and tell the truth about it
 ///
 /// Pinfold starts a command so that it can write only where the policy allows, and then
@@ -75,7 +85,7 @@ pub(crate) enum Command {
     /// unlike `run` it is without variables that hold credentials, unless --env inherit is
     /// given. The time limit is 120 s if none is given, and never more than 600 s. Interrupt,
     /// terminate and hang-up end the command and everything it started.
-    #[command(verbatim_doc_comment, override_usage = "pinfold exec [OPTIONS] -- COMMAND", after_long_help = format!("{EXIT_STATUS}\n\nExample:\n  pinfold exec --mode read-only -- 'ls | wc -l'"))]
+    #[command(verbatim_doc_comment, override_usage = "pinfold exec [OPTIONS] -- COMMAND", after_long_help = format!("{EXEC_EXIT_STATUS}\n\nExample:\n  pinfold exec --mode read-only -- 'ls | wc -l'"))]
     Exec(Box<Exec>),
     /// Print the argv that runs a command confined
     ///
@@ -219,8 +229,8 @@ pub(crate) struct PolicyOptions {
     ///
     /// read-only: no file but sinks such as /dev/null. workspace-write: also the workspace,
     /// every --writable directory and a temp area of its own. danger-full-access: nothing is
-    /// confined; only for `run`. Reading and the network stay open in every mode unless other
-    /// options close them. A configuration file may name another default (docs/configuration.md),
+    /// confined; not for `confine`. Reading and the network stay open in every mode unless
+    /// other options close them. A configuration file may name another default (docs/configuration.md),
     /// and a session has its own.
     #[arg(verbatim_doc_comment, long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
@@ -462,7 +472,7 @@ pub(crate) struct Exec {
     /// Run the command on a terminal of its own, shown on ours
     ///
     /// Standard input and output have to be a terminal. Keys, output and size pass; Ctrl-C and
-    /// Ctrl-\\ signal the command. Nothing is collected, and no time limit applies.
+    /// Ctrl-\ signal the command. TERM is xterm then. Nothing is collected, and no time limit applies.
     #[arg(verbatim_doc_comment, long, hide_short_help = true,
         conflicts_with_all = ["stdin", "json", "max_output_bytes", "timeout_ms"])]
     pub(crate) tty: bool,
@@ -545,6 +555,15 @@ pub(crate) struct Explain {
     /// Answer for this backend [default: the one that `run` would use]
     #[arg(long, value_name = "NAME")]
     pub(crate) backend: Option<String>,
+    /// Say also whether this guarantee is enforced, without which nothing would run
+    #[arg(long, hide_short_help = true, value_name = "GUARANTEE")]
+    pub(crate) require: Vec<String>,
+    /// Working directory of the command [default: the current one]
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
+    pub(crate) cwd: Option<OsString>,
+    /// What it may use up.
+    #[command(flatten)]
+    pub(crate) limits: LimitOptions,
     /// What is closed beyond the mode.
     #[command(flatten)]
     pub(crate) restrictions: RestrictionOptions,

@@ -227,12 +227,61 @@ fn protect(words: &[OsString], around: &Surroundings) -> Result<Protect, Sandbox
                 return Err(invalid("--protect none contradicts the other --protect".to_owned()));
             }
             Some("none") => {}
-            _ => {
+            text => {
                 let (base, rest) = around.base_of(Path::new(word))?;
+                if let Some((text, meant)) = text.and_then(|text| Some((text, misspelled(text)?)))
+                    && base.join(text).symlink_metadata().is_err()
+                {
+                    let detail = format!(
+                        "--protect {} is neither default nor none, and nothing here has this name: write {meant}, or \
+                         ./{text} for a name",
+                        quote(text)
+                    );
+                    return Err(invalid(detail));
+                }
                 let pattern = PathPattern::parse(rest.as_os_str(), base, around.home.as_deref())?;
                 protect.patterns.push(pattern.absolute());
             }
         }
     }
     Ok(protect)
+}
+
+/// The preset that a word looks like, if it is a plain name that is nearly one.
+fn misspelled(word: &str) -> Option<&'static str> {
+    let plain = word.chars().all(|character| character.is_ascii_alphanumeric() || character == '-');
+    ["default", "none"].into_iter().find(|preset| plain && distance(&word.to_ascii_lowercase(), preset) <= 2)
+}
+
+/// How many letters have to be changed, added or left out to make one word of the other (Levenshtein's distance).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (index, letter) in one.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], index + 1);
+        for (column, against) in other.bytes().enumerate() {
+            let change = corner + usize::from(letter != against);
+            corner = row[column + 1];
+            row[column + 1] = change.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preset_is_recognized_by_up_to_two_letters() {
+        for (one, other, letters) in [("", "", 0), ("", "ab", 2), ("none", "none", 0), ("kitten", "sitting", 3)] {
+            assert_eq!((distance(one, other), distance(other, one)), (letters, letters), "{one} {other}");
+        }
+        for (word, meant) in [("defualt", "default"), ("Default", "default"), ("defaults", "default"), ("non", "none")]
+        {
+            assert_eq!(misspelled(word), Some(meant), "{word}");
+        }
+        for word in ["Makefile", ".git", "./defualt", "de*ault", "src", "nothing", "d\u{e9}fault"] {
+            assert_eq!(misspelled(word), None, "{word}");
+        }
+    }
 }

@@ -56,7 +56,12 @@ impl Configured {
         own.sort();
         own.dedup();
         let words = flags(options, around);
-        Ok(Self { options: under(options.clone(), &files), deployment: files.over(words)?, timeout, own })
+        let all = under(options.clone(), &files);
+        // A session's mode is not known here, and its directories are granted.
+        if workspace.is_none() {
+            refuse_what_has_no_use(options, all.mode.as_deref())?;
+        }
+        Ok(Self { options: all, deployment: files.over(words)?, timeout, own })
     }
 
     /// Refuses a policy under which the command could write what decides for the next one (W09).
@@ -77,6 +82,20 @@ impl Configured {
     /// Returns sentences for the report.
     pub(crate) fn notes(&self) -> &[String] {
         &self.deployment.overridden
+    }
+}
+
+/// Refuses words that open or bound what the mode does not have; a file may say them for calls under another mode.
+fn refuse_what_has_no_use(words: &PolicyOptions, mode: Option<&str>) -> Result<(), SandboxError> {
+    let useless = [
+        ("--writable", !words.writable.is_empty(), "no directory can be written"),
+        ("--max-temp-size", words.limits.max_temp_size.is_some(), "there is no private temp area"),
+    ];
+    match useless.iter().find(|(_, given, _)| *given && mode == Some(SandboxMode::ReadOnly.as_str())) {
+        None => Ok(()),
+        Some((option, _, why)) => Err(SandboxError::InvalidPolicy {
+            detail: format!("{option} has no use here: {why} under read-only (--mode workspace-write)"),
+        }),
     }
 }
 

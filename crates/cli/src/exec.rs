@@ -112,6 +112,10 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
     let argv = ["bash".into(), "-c".into(), command.clone()];
     let mut request = Request::new(&configured.options, &argv, around)?;
     configured.refuse_open(&request.policy)?;
+    if let (None, Some(dir)) = (&held, &workdir) {
+        // The executor joins it the same way; here a word that cannot be right is an error of the caller.
+        crate::request::working_directory("--workdir", &request.policy.workspace_root.join(dir), around)?;
+    }
     if let Some(held) = &mut held {
         held.complete(&mut request);
         let wanted = Wanted { argv: &argv, tool: "pinfold exec", session: asks };

@@ -1,10 +1,9 @@
 //! `pinfold explain`: what would happen to a path, or what a mode means here. Both come from the provider's own
 //! plan; nothing is modelled a second time.
 
-use crate::arguments::{Explain, PolicyOptions};
-use crate::closing::Closing;
+use crate::arguments::{Explain, LimitOptions, PolicyOptions};
 use crate::configuration::Configured;
-use crate::request::{backend, execution_mode, policy};
+use crate::request::{Request, execution_mode};
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, one_line, print_or_complain};
 use pinfold_policy::quote::quote_if_needed;
@@ -12,6 +11,7 @@ use pinfold_policy::{
     EnforcementReport, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, SandboxPolicy, Strength, TempView,
 };
 use pinfold_providers::{Answer, Backend, CallOptions, Cancel, LocalProvider, Operation, Question, Ruling};
+use pinfold_session::config::{Origin, Source};
 use pinfold_session::{Deployment, SessionError};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -38,34 +38,49 @@ fn answer(arguments: &Explain, provider: &LocalProvider, around: &Surroundings) 
         workspace: arguments.workspace.clone(),
         writable: arguments.writable.clone(),
         backend: arguments.backend.clone(),
+        require: arguments.require.clone(),
+        cwd: arguments.cwd.clone(),
         restrictions: arguments.restrictions.clone(),
-        ..PolicyOptions::default()
+        limits: arguments.limits.clone(),
     };
     // A word that means nothing is refused before a file is read.
     execution_mode(arguments.mode.as_deref())?;
     let configured = Configured::load(&words, SandboxMode::WorkspaceWrite, None, None, around)?;
     let words = &configured.options;
-    let mode = execution_mode(words.mode.as_deref())?;
     let operation = arguments.operation.as_deref().map_or(Ok(Operation::Write), operation)?;
-    let backend = words.backend.as_deref().map(backend).transpose()?;
-    let policy = policy(mode, words.workspace.as_ref(), &words.writable, around)?;
-    configured.refuse_open(&policy)?;
-    let closing = Closing::new(&words.restrictions, &policy, None, around)?;
-    let call = CallOptions { backend, ..closing.options() };
+    let request = Request::new(words, &["true".into()], around)?;
+    configured.refuse_open(&request.policy)?;
+    let (policy, call) = request.split();
+    let mode = policy.mode;
+    let decided = Keys { deployment: &configured.deployment, bounds: &arguments.limits };
     let form = Form::of(arguments.json);
     match (&arguments.path, policy.confined()) {
         (Some(path), Some(policy)) => {
             let path = around.absolute("PATH", Path::new(path))?;
             let question = Question { path, operation, policy };
-            let answer = provider.explain(&question, &call)?;
-            Ok(render_answer(&answer, question.policy.mode.into(), operation, form, &configured.deployment))
+            let (answer, unmet) = or_unmet(call, |call| provider.explain(&question, call))?;
+            Ok(render_answer(&answer, question.policy.mode.into(), operation, form, &decided, unmet.as_ref()))
         }
         (Some(path), None) => {
             let path = around.absolute("PATH", Path::new(path))?;
-            Ok(render_answer(&unconfined(&path), mode, operation, form, &configured.deployment))
+            Ok(render_answer(&unconfined(&path), mode, operation, form, &decided, None))
         }
-        (None, Some(policy)) => Ok(explain_mode(provider, policy, &call, form, &configured.deployment)?),
-        (None, None) => Ok(render_unconfined(&policy, form, &configured.deployment)),
+        (None, Some(policy)) => Ok(explain_mode(provider, policy, call, form, &decided)?),
+        (None, None) => Ok(render_unconfined(&policy, form, &decided)),
+    }
+}
+
+/// Answers although a required guarantee is not kept, and says so: whoever asks wants to know why.
+fn or_unmet<T>(
+    mut call: CallOptions,
+    ask: impl Fn(&CallOptions) -> Result<T, SandboxError>,
+) -> Result<(T, Option<SandboxError>), SandboxError> {
+    match ask(&call) {
+        Err(unmet @ SandboxError::GuaranteeUnmet { .. }) => {
+            call.require.clear();
+            Ok((ask(&call)?, Some(unmet)))
+        }
+        answer => Ok((answer?, None)),
     }
 }
 
@@ -104,6 +119,8 @@ struct PathAnswer<'a> {
     rule: &'a str,
     layers: &'a [pinfold_policy::Layer],
     configuration: Vec<Key>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmet: Option<String>,
 }
 
 /// One key of the configuration, with who decided it.
@@ -114,16 +131,41 @@ struct Key {
     by: String,
 }
 
-fn keys(deployment: &Deployment) -> Vec<Key> {
-    deployment.explain().into_iter().map(|(key, value, by)| Key { key, value, by: by.to_string() }).collect()
+/// Who decided what: files and words, of which those about bounds outrank what a file says.
+struct Keys<'a> {
+    deployment: &'a Deployment,
+    bounds: &'a LimitOptions,
 }
 
-fn push_keys(out: &mut String, deployment: &Deployment) {
+impl Keys<'_> {
+    fn list(&self) -> Vec<Key> {
+        let of = self.bounds;
+        let words = [
+            ("limits.max-processes", &of.max_processes),
+            ("limits.max-memory", &of.max_memory),
+            ("limits.max-process-memory", &of.max_process_memory),
+            ("limits.max-cpu-seconds", &of.max_cpu_seconds),
+            ("limits.max-file-size", &of.max_file_size),
+            ("limits.max-open-files", &of.max_open_files),
+            ("limits.max-temp-size", &of.max_temp_size),
+        ];
+        let said = |key: &str| words.iter().any(|(other, word)| *other == key && word.is_some());
+        let files = self.deployment.explain().into_iter().filter(|(key, ..)| !said(key));
+        let mut keys: Vec<Key> = files.map(|(key, value, by)| Key { key, value, by: by.to_string() }).collect();
+        let flags = Source::whole(Origin::Flags).to_string();
+        keys.extend(
+            words.into_iter().filter_map(|(key, word)| Some(Key { key, value: word.clone()?, by: flags.clone() })),
+        );
+        keys
+    }
+}
+
+fn push_keys(out: &mut String, keys: &Keys<'_>) {
     push(out, "decided by:");
-    for Key { key, value, by } in keys(deployment) {
+    for Key { key, value, by } in keys.list() {
         push(out, &format!("  {key:<16} {value}  ({by})"));
     }
-    for note in &deployment.overridden {
+    for note in &keys.deployment.overridden {
         push(out, &format!("note: {note}"));
     }
 }
@@ -133,7 +175,8 @@ fn render_answer(
     mode: SandboxMode,
     operation: Operation,
     form: Form,
-    deployment: &Deployment,
+    keys: &Keys<'_>,
+    unmet: Option<&SandboxError>,
 ) -> String {
     let operation = operation_name(operation);
     if form == Form::Json {
@@ -145,7 +188,8 @@ fn render_answer(
             resolved: pinfold_policy::quote::readable(&answer.resolved),
             rule: &answer.rule,
             layers: &answer.layers,
-            configuration: keys(deployment),
+            configuration: keys.list(),
+            unmet: unmet.map(ToString::to_string),
         };
         return one_line(&answer) + "\n";
     }
@@ -166,7 +210,8 @@ fn render_answer(
         Ruling::NotGoverned => push(&mut out, "  no wall looks at this; only the host's own permissions apply"),
         Ruling::Denied => {}
     }
-    push(&mut out, &format!("  mode decided by: {}", deployment.mode.by));
+    push(&mut out, &format!("  mode decided by: {}", keys.deployment.mode.by));
+    push_unmet(&mut out, unmet);
     out
 }
 
@@ -178,27 +223,38 @@ struct ModeAnswer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<&'a EnforcementReport>,
     configuration: Vec<Key>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmet: Option<String>,
+}
+
+fn push_unmet(out: &mut String, unmet: Option<&SandboxError>) {
+    if let Some(unmet) = unmet {
+        push(out, &format!("note: `run` would refuse this: {unmet}"));
+    }
 }
 
 fn explain_mode(
     provider: &LocalProvider,
     policy: SandboxPolicy,
-    call: &CallOptions,
+    call: CallOptions,
     form: Form,
-    deployment: &Deployment,
+    keys: &Keys<'_>,
 ) -> Result<String, SandboxError> {
     // A plan for a command that is never started states what holds for this very policy.
-    let confinement = provider.confine(&["true".into()], &policy, call, &Cancel::new())?;
+    let plan = |call: &CallOptions| provider.confine(&["true".into()], &policy, call, &Cancel::new());
+    let (confinement, unmet) = or_unmet(call, plan)?;
     let report = &confinement.report;
     if form == Form::Json {
         return Ok(one_line(&ModeAnswer {
             mode: policy.mode.into(),
             report: Some(report),
-            configuration: keys(deployment),
+            configuration: keys.list(),
+            unmet: unmet.as_ref().map(ToString::to_string),
         }) + "\n");
     }
     let mut out = render_mode(report);
-    push_keys(&mut out, deployment);
+    push_keys(&mut out, keys);
+    push_unmet(&mut out, unmet.as_ref());
     Ok(out)
 }
 
@@ -244,13 +300,13 @@ fn render_mode(report: &EnforcementReport) -> String {
     out
 }
 
-fn render_unconfined(policy: &ExecutionPolicy, form: Form, deployment: &Deployment) -> String {
+fn render_unconfined(policy: &ExecutionPolicy, form: Form, keys: &Keys<'_>) -> String {
     if form == Form::Json {
-        let answer = ModeAnswer { mode: policy.mode, report: None, configuration: keys(deployment) };
+        let answer = ModeAnswer { mode: policy.mode, report: None, configuration: keys.list(), unmet: None };
         return one_line(&answer) + "\n";
     }
     let mut out = format!("{}: nothing is confined; the command can do whatever you can do\n", policy.mode);
-    push_keys(&mut out, deployment);
+    push_keys(&mut out, keys);
     out
 }
 

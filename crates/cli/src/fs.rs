@@ -102,7 +102,7 @@ pub(crate) fn fs(arguments: &Fs, around: &Surroundings) -> u8 {
             complain_session(&error, form);
             session_status(&error)
         }
-        Err(Failure::File(error)) => refuse(&error, form),
+        Err(Failure::File(error)) => refuse(&error, &arguments.verb, form),
         Err(Failure::Input(why)) => {
             say(&format!("error: standard input: {why}"));
             125
@@ -114,7 +114,7 @@ pub(crate) fn fs(arguments: &Fs, around: &Surroundings) -> u8 {
     }
 }
 
-fn policy_of(verb: &Verb) -> &FencePolicy {
+pub(crate) fn policy_of(verb: &Verb) -> &FencePolicy {
     match verb {
         Verb::Read(it) => &it.policy,
         Verb::Write(it) => &it.policy,
@@ -537,10 +537,12 @@ fn print(answer: &Answer) -> u8 {
 }
 
 /// Says why an operation did not happen, and returns the exit status.
-fn refuse(error: &FsError, form: Form) -> u8 {
+fn refuse(error: &FsError, verb: &Verb, form: Form) -> u8 {
     let denial = error.denial();
+    // Nothing was read before on a command line; what counts is that it is there.
+    let message = error.to_string().replace("it exists and has not been read", "it already exists");
     if form == Form::Json {
-        let mut body = json!({"code": error.code(), "message": error.to_string()});
+        let mut body = json!({"code": error.code(), "message": message});
         if let Some(denied) = denial {
             body["mode"] = json!(denied.mode);
             body["resolved"] = readable(&denied.resolved).into();
@@ -548,28 +550,13 @@ fn refuse(error: &FsError, form: Form) -> u8 {
         }
         say_json(&body);
     } else {
-        say(&format!("error[{}]: {error}", error.code()));
-        say(&format!("hint: {}", hint(error.code())));
+        say(&format!("error[{}]: {message}", error.code()));
+        say(&format!("hint: {}", crate::fs_hints::hint(error, verb)));
     }
     match error.code() {
         Code::SandboxDenied => DENIED,
         Code::StaleVersion | Code::NotObserved | Code::AmbiguousEdit | Code::EditNotFound => CONDITION,
         _ => 1,
-    }
-}
-
-fn hint(code: Code) -> &'static str {
-    match code {
-        Code::SandboxDenied => "see what the policy opens: pinfold explain PATH; open a directory: --writable DIR",
-        Code::StaleVersion | Code::NotObserved => "see what is there now: pinfold fs stat PATH",
-        Code::AmbiguousEdit => "give more of the text around, or replace every place: --all",
-        Code::EditNotFound => "see what is there now: pinfold fs read PATH",
-        Code::NotFound => "see what is there: pinfold fs ls DIR",
-        Code::NotDirectory | Code::NotRegularFile => "see what it is: pinfold fs stat PATH",
-        Code::NotText => "print its bytes: pinfold fs read PATH",
-        Code::TooLarge => "read a part of it: pinfold fs read --offset 1 --limit 100 PATH",
-        Code::PermissionDenied => "the host refuses it, not the policy: ls -ld PATH",
-        Code::IoError | Code::Aborted => "look at the place and its file system: df PATH",
     }
 }
 

@@ -13,7 +13,7 @@
 //! | `request` | words checked and made into a policy |
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
 //! | `run`, `exec` (`exec_terminal`), `confine`, `doctor`, `explain`, `version` | one command each |
-//! | `fs`, `fs_arguments` | operations on files |
+//! | `fs`, `fs_arguments`, `fs_hints` | operations on files |
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
 //! | `mcp`, `mcp_arguments` | a session as a server of the Model Context Protocol |
@@ -39,6 +39,7 @@ mod exec_terminal;
 mod explain;
 mod fs;
 mod fs_arguments;
+mod fs_hints;
 mod host;
 mod host_files;
 pub mod manual;

@@ -51,7 +51,7 @@ impl Request {
             });
         }
         let policy = policy(mode, options.workspace.as_ref(), &options.writable, around)?;
-        let cwd = options.cwd.as_ref().map(|cwd| working_directory(Path::new(cwd), around)).transpose()?;
+        let cwd = options.cwd.as_ref().map(|cwd| working_directory("--cwd", Path::new(cwd), around)).transpose()?;
         let closing = Closing::new(&options.restrictions, &policy, cwd.as_deref(), around)?;
         let limits = limits(&options.limits, mode)?;
         Ok(Self { policy, backend, require, cwd, closing, limits, held: Vec::new() })
@@ -76,8 +76,8 @@ impl Request {
 
 /// Makes a working directory absolute, and looks whether it is one: a word that cannot be right is an error of the
 /// caller. The launcher decides in the end.
-fn working_directory(path: &Path, around: &Surroundings) -> Result<PathBuf, SandboxError> {
-    let path = around.absolute("--cwd", path)?;
+pub(crate) fn working_directory(option: &str, path: &Path, around: &Surroundings) -> Result<PathBuf, SandboxError> {
+    let path = around.absolute(option, path)?;
     let problem = match std::fs::metadata(&path) {
         Ok(found) if found.is_dir() => return Ok(path),
         Ok(_) => "is not a directory".to_owned(),

@@ -159,8 +159,8 @@ pub(crate) struct Approve {
 pub(crate) struct SessionOptions {
     /// Run within a session and write the call into its log
     ///
-    /// The policy is the session's. The working directory is too, unless --cwd names another. --mode may only
-    /// narrow; for more there are --escalate and --ask-write.
+    /// The policy is the session's. The working directory is too, unless another is named. --mode
+    /// may only narrow; for more there are --escalate and --ask-write.
     #[arg(verbatim_doc_comment, long, value_name = "ID")]
     pub(crate) session: Option<String>,
     /// Ask for a wider mode, for this one call

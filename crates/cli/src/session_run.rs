@@ -120,8 +120,17 @@ impl Held {
             write: None,
             justification: asked.justification.as_deref(),
         };
-        if !asked.asks() && wish.justification.is_none() {
-            return Ok(request);
+        let why = wish.justification.map(str::trim);
+        let problem = match (asked.asks(), why) {
+            (false, None) => return Ok(request),
+            (false, Some(_)) => {
+                "--justification has no use here: nothing is asked for (--escalate MODE, --ask-write DIR)"
+            }
+            (true, None | Some("")) => "whoever allows more wants to know why: --justification TEXT, one sentence",
+            (true, Some(_)) => "",
+        };
+        if !problem.is_empty() {
+            return Err(SandboxError::InvalidPolicy { detail: problem.to_owned() }.into());
         }
         let write = asked.ask_write.as_ref().map(|dir| around.absolute("--ask-write", Path::new(dir))).transpose()?;
         let write = write.map(|path| grantable(&path)).transpose()?.map(Arc::new);

@@ -39,6 +39,8 @@ fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let told =
         text.lines().take_while(|line| !line.starts_with("Usage:")).map(str::trim).filter(|line| !line.is_empty());
+    // What the parser advises for a misspelled option would make a word of the command of it.
+    let told = told.filter(|line| !line.starts_with("tip: to pass "));
     let told = told.collect::<Vec<_>>().join(" ");
     told.strip_prefix("error: ").unwrap_or(&told).to_owned()
 }
@@ -61,7 +63,10 @@ fn hint(kind: ErrorKind, words: &[OsString]) -> String {
         Some(name @ ("run" | "confine")) if kind == ErrorKind::UnknownArgument => {
             format!("options come first, the command after two dashes: pinfold {name} -- COMMAND ARGUMENT...")
         }
-        Some(name @ ("run" | "confine" | "doctor" | "explain" | "fs" | "version" | "session" | "approve")) => {
+        Some(
+            name @ ("run" | "confine" | "doctor" | "explain" | "fs" | "version" | "session" | "approve" | "exec"
+            | "mcp"),
+        ) => {
             format!("see the options: pinfold {name} --help")
         }
         _ => "see the commands: pinfold --help".to_owned(),

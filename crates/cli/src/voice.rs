@@ -1,9 +1,11 @@
 //! What pinfold itself says: one prefix, one line per sentence, hints that end in something to run. Nothing is
 //! decided here.
 
+use pinfold_policy::escalation::EscalationError;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{ErrorCode, Guarantee, RootProblem, RootRole, SandboxError};
 use pinfold_session::SessionError;
+use pinfold_session::config::Origin;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -172,8 +174,16 @@ pub(crate) fn session_status(error: &SessionError) -> u8 {
     }
 }
 
+/// Whether a source is the file that the variable names.
+fn named_by_variable(origin: &Origin) -> bool {
+    matches!(origin, Origin::User(path) if std::env::var_os("PINFOLD_CONFIG").is_some_and(|named| path.as_os_str() == named))
+}
+
 fn session_hint(error: &SessionError) -> String {
     match error {
+        SessionError::ConfigInvalid { at, .. } if named_by_variable(&at.origin) => {
+            "name a file that only you can write, or none: env -u PINFOLD_CONFIG pinfold explain".to_owned()
+        }
         SessionError::ConfigInvalid { at, .. } | SessionError::ConfigWidens { at, .. } => {
             format!(
                 "mend the file, or take it out of the way; what holds without it: {}",
@@ -183,6 +193,11 @@ fn session_hint(error: &SessionError) -> String {
                 }
             )
         }
+        // On the command line only a mode that would widen has nobody to ask.
+        SessionError::Escalation(EscalationError::NoApprover { requested }) => match crate::usage::command().as_str() {
+            "run" | "exec" => format!("--mode only narrows; ask for more: --escalate {requested} --justification TEXT"),
+            _ => format!("--mode only narrows; for future calls: pinfold session mode {} {requested}", session_name()),
+        },
         SessionError::Escalation(_) | SessionError::Declined { .. } => {
             format!("nothing ran; what holds now: pinfold session show {}", session_name())
         }
@@ -237,6 +252,9 @@ fn hint_of(error: &SandboxError, command: &str) -> String {
         }
         SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::Network) => {
             "close the network, or leave the guarantee out: --network off".to_owned()
+        }
+        SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::ProtectedPaths) => {
+            "protect names, or leave the guarantee out: --protect default".to_owned()
         }
         SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::ReadDeny) => {
             "see what is denied and what keeps it from being whole, with the same options: pinfold explain".to_owned()

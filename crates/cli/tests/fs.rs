@@ -33,7 +33,7 @@ fn what_is_written_is_read_back_byte_for_byte() {
     assert!(fs(&scene, &["stat", "d/f"]).out.contains(&version));
     feed(&scene, &["write", "--if-version", "x", "d/f"], b"").assert_refused(4, "FS_STALE_VERSION", "it changed");
     assert_eq!(feed(&scene, &["write", "--if-version", &version, "d/f"], b"1\n2\n3\n").status, Some(0));
-    feed(&scene, &["write", "--if-absent", "d/f"], b"").assert_refused(4, "FS_NOT_OBSERVED", "it exists");
+    feed(&scene, &["write", "--if-absent", "d/f"], b"").assert_refused(4, "FS_NOT_OBSERVED", "it already exists");
     fs(&scene, &["read", "--offset", "2", "--limit", "1", "d/f"]).assert_silent_success("2: 2\n");
     let json: serde_json::Value = serde_json::from_str(&fs(&scene, &["read", "--json", "d/f"]).out).unwrap();
     assert_eq!((json["text"].as_str(), json["size"].as_u64()), (Some("1\n2\n3\n"), Some(6)));
@@ -117,7 +117,7 @@ fn the_other_verbs_do_what_their_names_say() {
     std::fs::write(scene.workspace().join("a/f"), "needle\n").unwrap();
     ok(&["cp", "a/f", "a/b/g"]);
     ok(&["mv", "a/b/g", "h"]);
-    fs(&scene, &["mv", "h", "a/f"]).assert_refused(4, "FS_NOT_OBSERVED", "it exists");
+    fs(&scene, &["mv", "h", "a/f"]).assert_refused(4, "FS_NOT_OBSERVED", "it already exists");
     ok(&["mv", "--force", "h", "a/f"]);
     fs(&scene, &["ls", "a"]).assert_silent_success("b/\nf\n");
     fs(&scene, &["grep", "need.e"]).assert_silent_success("a/f:1:needle\n");

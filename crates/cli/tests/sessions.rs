@@ -55,7 +55,12 @@ fn without_a_yes_nothing_wider_runs() {
     assert_eq!((answer.status, answer.out.as_str()), (Some(125), ""), "{answer:?}");
     assert!(answer.err.contains("approval policy \"never\" refuses") && !scene.path("workspace/f").exists());
     let unpaired = scene.script(&["--session", &id, "--escalate", "workspace-write"], "true");
-    assert!(unpaired.err.contains("sandbox_permissions requires a justification"), "{unpaired:?}");
+    unpaired.assert_refused(2, "SANDBOX_INVALID_POLICY", "--justification TEXT");
+    scene.script(&["--session", &id, "--justification", "x"], "true").assert_refused(
+        2,
+        "SANDBOX_INVALID_POLICY",
+        "--justification has no use here",
+    );
     let alone = scene.script(&["--escalate", "workspace-write", "--justification", "x"], "true");
     assert_eq!(alone.status, Some(2), "{alone:?}");
 }

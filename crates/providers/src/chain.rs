@@ -70,16 +70,15 @@ pub(crate) struct Host {
 impl Host {
     /// The launcher, checked now: it may have been replaced since the last call.
     pub(crate) fn launcher(&self) -> Result<&Path, Refusal> {
-        let remedy = "install pinfold-run beside the program that uses it, or name its path in the configuration";
-        let path = self.launcher.as_ref().map_err(|reason| Refusal::new(reason, remedy))?;
-        launcher::verify(path).map_err(|reason| Refusal::new(reason, remedy))?;
+        let path = self.launcher.as_ref().map_err(|reason| Refusal::new(reason, launcher::INSTALL))?;
+        launcher::verify(path).map_err(|reason| Refusal::new(reason, launcher::remedy(path, launcher::INSTALL)))?;
         Ok(path)
     }
 
     /// The broker, checked now.
     pub(crate) fn broker_path(&self) -> Result<&Path, String> {
         let path = self.broker.as_ref().map_err(Clone::clone)?;
-        launcher::verify(path).map_err(|reason| format!("{reason}; {}", broker::REMEDY))?;
+        launcher::verify(path).map_err(|reason| format!("{reason}; {}", launcher::remedy(path, broker::REMEDY)))?;
         Ok(path)
     }
 

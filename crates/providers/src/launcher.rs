@@ -9,7 +9,7 @@
 //! refused, but for directories with the sticky bit. Inside a user namespace, an owner that is not mapped is somebody
 //! outside whom nobody inside can be; that is as good as root. Whether it lies below a writable root is asked in `roots`.
 
-use pinfold_policy::quote::quote;
+use pinfold_policy::quote::{quote, quote_if_needed};
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
 use std::io::Read as _;
@@ -23,6 +23,9 @@ const NAME: &str = "pinfold-run";
 /// A plan up to this many bytes stands in the argv; the kernel's limit for all arguments and variables is at least
 /// 128 KiB, and usually 2 MiB (execve(2)).
 const MAX_INLINE_BYTES: usize = 64 << 10;
+
+/// What to do where there is no launcher.
+pub(crate) const INSTALL: &str = "install pinfold-run beside the program that uses it";
 
 /// Returns where the launcher ought to be, as a physical path if it is there.
 pub(crate) fn expected_path(configured: Option<&Path>) -> Result<PathBuf, String> {
@@ -96,6 +99,19 @@ pub(crate) fn trusted(path: &Path, what: &str) -> Result<Metadata, String> {
         }
     }
     Ok(metadata)
+}
+
+/// Says what to do about a program that [`verify`] refused; `install` is for one that is not there, or is no program.
+pub(crate) fn remedy(path: &Path, install: &str) -> String {
+    let open = |path: &&Path| {
+        std::fs::symlink_metadata(path).is_ok_and(|found| {
+            found.mode() & 0o002 != 0 && !found.is_symlink() && !(found.is_dir() && found.mode() & 0o1000 != 0)
+        })
+    };
+    match path.ancestors().find(open) {
+        Some(open) => format!("let nobody else write it: chmod go-w {}", quote_if_needed(open)),
+        None => install.to_owned(),
+    }
 }
 
 /// Whether a user id stands for everybody who is not mapped into our user namespace.

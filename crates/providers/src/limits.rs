@@ -131,7 +131,7 @@ impl Bounds {
                     .map_err(|no_group| format!("{why}, and {no_group}"))?,
             },
             Resource::Memory => self.group(Controller::Memory, most, means).map_err(|no_group| {
-                format!("{no_group}; each process can be bounded: maxProcessMemoryBytes, --max-process-memory")
+                format!("maxMemoryBytes (--max-memory) cannot be held: {no_group}; each process can be bounded: maxProcessMemoryBytes, --max-process-memory")
             })?,
             // Nothing of it can be written.
             Resource::TempSize if !writes => return Ok(()),

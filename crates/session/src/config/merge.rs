@@ -22,6 +22,7 @@ use pinfold_policy::restrictions::SECRETS_IN_HOME;
 use pinfold_policy::{
     Guarantee, Limits, Network, PathPattern, PatternShape, Restrictions, SandboxError, SandboxMode, Sockets, Variables,
 };
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub struct Deployment {
     pub deny_secrets: Decided<Option<bool>>,
     /// What a call may use up.
     pub limits: Limits,
+    /// Who decided each bound of `limits`, by its key such as `limits.max-processes`.
+    pub limits_by: BTreeMap<&'static str, Source>,
     /// The environment.
     pub variables: Decided<Variables>,
     /// Variables that stay.
@@ -113,6 +116,7 @@ impl Deployment {
             allowed_reads: Vec::new(),
             deny_secrets: Decided::built_in(None),
             limits: Limits::default(),
+            limits_by: BTreeMap::new(),
             variables: Decided::built_in(Variables::Inherit),
             kept_variables: Vec::new(),
             require: Vec::new(),
@@ -145,7 +149,7 @@ impl Deployment {
         let secrets = layer.deny_secrets.clone().map(|it| Stated { value: Some(it.value), line: it.line });
         by.scalar("deny-secrets", &mut self.deny_secrets, secrets, |deny| deny.map_or(1, |deny| 2 * u8::from(deny)))?;
         by.opening("allow-read", &mut self.allowed_reads, &layer.allowed_reads)?;
-        by.limits(&mut self.limits)?;
+        by.limits(&mut self.limits, &mut self.limits_by)?;
         by.scalar("env", &mut self.variables, layer.variables.clone(), |variables| *variables as u8)?;
         by.opening("writable", &mut self.writable, &layer.writable)?;
         by.opening("allow-sockets", &mut self.allowed_sockets, &layer.allowed_sockets)?;
@@ -225,6 +229,20 @@ impl Deployment {
         self.require.iter().for_each(|it| push("require", (it.value.to_string(), it.by.clone())));
         self.backend.iter().for_each(|it| push("backend", (it.value.clone(), it.by.clone())));
         self.timeout.iter().for_each(|it| push("timeout", seconds(it)));
+        let of = &self.limits;
+        for (key, bound) in [
+            ("limits.max-processes", of.max_processes),
+            ("limits.max-memory", of.max_memory_bytes),
+            ("limits.max-process-memory", of.max_process_memory_bytes),
+            ("limits.max-cpu-seconds", of.max_cpu_seconds),
+            ("limits.max-file-size", of.max_file_bytes),
+            ("limits.max-open-files", of.max_open_files),
+            ("limits.max-temp-size", of.max_temp_bytes),
+        ] {
+            if let (Some(bound), Some(by)) = (bound, self.limits_by.get(key)) {
+                push(key, (bound.to_string(), by.clone()));
+            }
+        }
         push("approval.policy", (self.approval.value.to_string(), self.approval.by.clone()));
         push("approval.timeout", seconds(&self.approval_timeout));
         for rule in &self.rules {
@@ -369,7 +387,12 @@ impl Over<'_> {
     }
 
     /// Bounds, of which none is the largest. A bound that is not stated stays.
-    fn limits(&mut self, current: &mut Limits) -> Result<(), SessionError> {
+    fn limits(
+        &mut self,
+        current: &mut Limits,
+        deciders: &mut BTreeMap<&'static str, Source>,
+    ) -> Result<(), SessionError> {
+        let source = self.layer.source(self.layer.limits_line);
         let stated = self.layer.limits;
         let tightens = self.tightens();
         let mut wider = None;
@@ -378,19 +401,24 @@ impl Over<'_> {
             if tightens && current.is_some_and(|current| stated > current) {
                 wider = wider.or(Some((name, stated)));
             } else {
+                // Who first decided something is who decided it.
+                if !(tightens && *current == Some(stated)) {
+                    deciders.insert(name, source.clone());
+                }
                 *current = Some(stated);
             }
         };
-        one("max-processes", &mut current.max_processes, stated.max_processes);
-        one("max-memory", &mut current.max_memory_bytes, stated.max_memory_bytes);
-        one("max-process-memory", &mut current.max_process_memory_bytes, stated.max_process_memory_bytes);
-        one("max-cpu-seconds", &mut current.max_cpu_seconds, stated.max_cpu_seconds);
-        one("max-file-size", &mut current.max_file_bytes, stated.max_file_bytes);
-        one("max-open-files", &mut current.max_open_files, stated.max_open_files);
-        one("max-temp-size", &mut current.max_temp_bytes, stated.max_temp_bytes);
+        one("limits.max-processes", &mut current.max_processes, stated.max_processes);
+        one("limits.max-memory", &mut current.max_memory_bytes, stated.max_memory_bytes);
+        one("limits.max-process-memory", &mut current.max_process_memory_bytes, stated.max_process_memory_bytes);
+        one("limits.max-cpu-seconds", &mut current.max_cpu_seconds, stated.max_cpu_seconds);
+        one("limits.max-file-size", &mut current.max_file_bytes, stated.max_file_bytes);
+        one("limits.max-open-files", &mut current.max_open_files, stated.max_open_files);
+        one("limits.max-temp-size", &mut current.max_temp_bytes, stated.max_temp_bytes);
         match wider {
             None => Ok(()),
             Some((name, stated)) => {
+                let name = name.trim_start_matches("limits.");
                 let detail = format!("{name} {stated} is more than what holds");
                 Err(self.widens("limits", self.layer.limits_line, detail))
             }
