@@ -49,7 +49,7 @@ fn exec_in_json_keeps_facts_and_words_apart() {
     assert_eq!(result["stdout"]["text"], "\"exitCode\":7\n[exit code: 9]\n");
     let refused = exec(&scene, &["--json", "--workdir", "none"], "true");
     let refused_object: Value = serde_json::from_str(&refused.out).unwrap();
-    assert_eq!((refused.status, &refused_object["code"]), (Some(125), &"SANDBOX_PREPARATION_FAILED".into()));
+    assert_eq!((refused.status, &refused_object["code"]), (Some(2), &"SANDBOX_INVALID_POLICY".into()));
 }
 
 #[test]
