@@ -11,10 +11,11 @@ use crate::voice::{Form, complain_session, print, say, session_status};
 use pinfold_executor::ExecutorConfig;
 use pinfold_mcp::clients::Client;
 use pinfold_mcp::{Ended, Failure, Ground, Notice, Settings, Setup, Way, serve};
+use pinfold_policy::escalation::ApprovalPolicy;
 use pinfold_policy::quote::quote;
-use pinfold_policy::{ExecutionPolicy, RootProblem, RootRole, SandboxError, SandboxMode, SessionId};
+use pinfold_policy::{ExecutionPolicy, RootProblem, RootRole, SandboxError, SandboxMode, SessionId, UnknownWord};
 use pinfold_providers::{CallOptions, HostFileScan, LocalProvider, ProviderConfig};
-use pinfold_session::{Access, PolicyService, Resolved, Session, SessionError, Store};
+use pinfold_session::{Access, PolicyService, Resolved, Session, SessionError, Store, preset};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,7 +93,8 @@ fn setup(arguments: &Mcp, around: Surroundings) -> Result<Setup, Failure> {
     let executor = ExecutorConfig::new(ExecutionPolicy::new(SandboxMode::ReadOnly, session.cwd()));
     let settings = Settings {
         persistent_shell: arguments.persistent_shell,
-        promote_on_timeout: !arguments.end_at_timeout,
+        // Where nothing may go on in the background, a command whose time is up is ended.
+        promote_on_timeout: !arguments.end_at_timeout && !arguments.no_background,
         background: !arguments.no_background,
         roots_below,
         wait_elsewhere: arguments.wait_for_approval,
@@ -218,13 +220,24 @@ fn print_config(name: &str, arguments: &Mcp, around: &Surroundings) -> u8 {
         say(&format!("error: --print-config {} is none of {}", quote(name), known.join(", ")));
         return 2;
     };
+    if let Err(error) = check(arguments, around) {
+        complain_session(&error, Form::Text);
+        return 2;
+    }
     let program = std::env::current_exe().ok().and_then(|exe| exe.to_str().map(str::to_owned));
     let words: Option<Vec<String>> = std::env::args_os().skip(1).map(|word| word.into_string().ok()).collect();
     let (Some(program), Some(words)) = (program, words) else {
         say("error: a word that is not UTF-8 has no place in a configuration");
         return 2;
     };
-    let mut words = without_print_config(words);
+    let absolute = |option: &str, path: &str| around.absolute(option, Path::new(path));
+    let mut words = match with_absolute_paths(without_print_config(words), absolute) {
+        Ok(words) => words,
+        Err(error) => {
+            complain_session(&error.into(), Form::Text);
+            return 2;
+        }
+    };
     let names_place = arguments.policy.workspace.is_some() || arguments.session.is_some();
     if client.starts_elsewhere() && !names_place {
         match around.default_workspace().map(|dir| dir.to_str().map(str::to_owned)) {
@@ -246,6 +259,85 @@ fn print_config(name: &str, arguments: &Mcp, around: &Surroundings) -> u8 {
     }
 }
 
+/// Refuses what the server would refuse at its start, and makes no session.
+fn check(arguments: &Mcp, around: &Surroundings) -> Result<(), SessionError> {
+    let invalid = |detail: String| SessionError::from(SandboxError::InvalidPolicy { detail });
+    if arguments.policy.cwd.is_some() {
+        return Err(invalid("--cwd has no place here: each call names its own directory".to_owned()));
+    }
+    let mut options = arguments.policy.clone();
+    if let Some(id) = &arguments.session {
+        let store = Store::open(&Store::place(around.home.as_deref())?)?;
+        let session = held(&store, id, &options)?;
+        options.workspace = Some(session.cwd().as_os_str().to_owned());
+    }
+    let configured = Configured::load(&options, SandboxMode::ReadOnly, None, None, around)?;
+    if let Some(word) = &arguments.approval {
+        word.parse::<ApprovalPolicy>().map_err(|error: UnknownWord| invalid(error.to_string()))?;
+    }
+    if let Some(name) = &arguments.preset {
+        preset::find(&configured.deployment, name)?;
+    }
+    if let Some(dir) = &options.workspace {
+        let path = around.absolute("--workspace", Path::new(dir))?;
+        let problem = match path.canonicalize() {
+            Ok(real) if real.is_dir() => None,
+            Ok(_) => Some("it is not a directory".to_owned()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(why) = problem {
+            let problem = RootProblem::Refused(why);
+            return Err(SandboxError::InvalidRoot { role: RootRole::Workspace, path, problem }.into());
+        }
+    }
+    for dir in &arguments.roots_below {
+        roots_below(dir, around)?;
+    }
+    let mode = match &options.mode {
+        Some(word) => word.parse().map_err(|error: UnknownWord| invalid(error.to_string()))?,
+        None => SandboxMode::WorkspaceWrite,
+    };
+    if mode == SandboxMode::DangerFullAccess {
+        // As in `prepare`: nothing is confined, so nothing can be closed.
+        options.restrictions = RestrictionOptions::default();
+    }
+    options.mode = Some(mode.to_string());
+    // The client may start the server in another directory than this one.
+    if options.workspace.is_some() || around.default_workspace().is_ok() {
+        let argv: [OsString; 1] = ["bash".into()];
+        Request::new(&options, &argv, around)?;
+    }
+    Ok(())
+}
+
+/// Makes the paths of options absolute: a client may start the server in another directory.
+fn with_absolute_paths(
+    words: Vec<String>,
+    absolute: impl Fn(&str, &str) -> Result<PathBuf, SandboxError>,
+) -> Result<Vec<String>, SandboxError> {
+    const OF_PATHS: [&str; 5] = ["--workspace", "--writable", "--roots-below", "--allow-read", "--allow-socket"];
+    let path = |option: &str, word: &str| -> Result<String, SandboxError> {
+        let path = absolute(option, word)?;
+        // Both parts are text.
+        Ok(path.to_str().map_or_else(|| word.to_owned(), str::to_owned))
+    };
+    let mut made = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        let joined = word.split_once('=').filter(|(option, _)| OF_PATHS.contains(option));
+        if let Some((option, value)) = joined {
+            made.push(format!("{option}={}", path(option, value)?));
+        } else if OF_PATHS.contains(&word.as_str()) {
+            let value = words.next().map(|value| path(&word, &value)).transpose()?;
+            made.push(word);
+            made.extend(value);
+        } else {
+            made.push(word);
+        }
+    }
+    Ok(made)
+}
+
 /// The words of the command line but for the option that asked for the configuration.
 fn without_print_config(words: Vec<String>) -> Vec<String> {
     let mut left = Vec::new();
@@ -263,6 +355,22 @@ fn without_print_config(words: Vec<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_in_a_configuration_is_absolute() {
+        let words = |words: &[&str]| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            with_absolute_paths(words, |_, path| Ok(Path::new("/at").join(path))).unwrap()
+        };
+        assert_eq!(
+            words(&["mcp", "--workspace", "a", "--writable=b"]),
+            ["mcp", "--workspace", "/at/a", "--writable=/at/b"]
+        );
+        assert_eq!(
+            words(&["mcp", "--roots-below", "/c", "--mode", "x"]),
+            ["mcp", "--roots-below", "/c", "--mode", "x"]
+        );
+    }
 
     #[test]
     fn a_configuration_has_every_word_but_the_one_that_asked_for_it() {

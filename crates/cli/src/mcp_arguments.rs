@@ -42,7 +42,7 @@ pub(crate) struct Mcp {
     /// Run commands in one shell that keeps directory and variables
     #[arg(long, hide_short_help = true)]
     pub(crate) persistent_shell: bool,
-    /// Do not run commands in the background
+    /// Do not run commands in the background; end those whose time is up
     #[arg(long, hide_short_help = true)]
     pub(crate) no_background: bool,
     /// End commands whose time is up, instead of letting them go on as background jobs
@@ -52,7 +52,7 @@ pub(crate) struct Mcp {
     ///
     /// A client has to show the token that is in a file of the session; address and file are
     /// printed on standard error.
-    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PORT")]
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PORT", conflicts_with = "print_config")]
     pub(crate) http: Option<u16>,
     /// Print how a client is set up with these options, and exit
     ///

@@ -14,7 +14,8 @@ use rmcp::model::{
 use rmcp::service::PeerRequestOptions;
 use rmcp::{Peer, RoleServer};
 use serde_json::json;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +35,7 @@ pub(crate) struct Outgoing {
     whole: bool,
     reply: mpsc::Sender<Verdict>,
     withdrawn: CancellationToken,
+    nonsense: Arc<AtomicBool>,
 }
 
 /// How one call can ask.
@@ -41,6 +43,8 @@ pub(crate) struct Asker {
     call_id: String,
     session: String,
     way: Way,
+    /// Whether a person's answer was none of those that were offered.
+    nonsense: Arc<AtomicBool>,
 }
 
 enum Way {
@@ -60,7 +64,9 @@ impl Asker {
         version: Option<&ProtocolVersion>,
         questions: UnboundedSender<Outgoing>,
         answer: Option<(String, Verdict)>,
+        nonsense: bool,
     ) -> Self {
+        let nonsense = Arc::new(AtomicBool::new(nonsense));
         let way = match version {
             _ if !elicits(capabilities) => Way::None,
             Some(version) if calls_again(version) => Way::Again { answer },
@@ -69,11 +75,21 @@ impl Asker {
                 Way::Request { questions, titled }
             }
         };
-        Self { call_id, session: session.to_owned(), way }
+        Self { call_id, session: session.to_owned(), way, nonsense }
     }
 
     pub(crate) fn call_id(&self) -> Option<&str> {
         Some(&self.call_id)
+    }
+
+    /// Whether the client's person can be asked.
+    pub(crate) fn can_ask(&self) -> bool {
+        !matches!(self.way, Way::None)
+    }
+
+    /// Whether what was answered was none of the answers.
+    pub(crate) fn heard_nonsense(&self) -> bool {
+        self.nonsense.load(Ordering::Relaxed)
     }
 
     /// Whether the client is asked by an answer, and calls again.
@@ -92,8 +108,12 @@ impl Asker {
     pub(crate) fn approvals(&self, approvals: Approvals, wait_elsewhere: bool) -> Approvals {
         match &self.way {
             Way::Request { questions, titled } => {
-                let elicitor =
-                    Elicitor { questions: questions.clone(), session: self.session.clone(), titled: *titled };
+                let elicitor = Elicitor {
+                    questions: questions.clone(),
+                    session: self.session.clone(),
+                    titled: *titled,
+                    nonsense: Arc::clone(&self.nonsense),
+                };
                 // Whoever answers first, here or in another process, has answered.
                 approvals.with(elicitor).answered_elsewhere()
             }
@@ -119,6 +139,7 @@ struct Elicitor {
     questions: UnboundedSender<Outgoing>,
     session: String,
     titled: bool,
+    nonsense: Arc<AtomicBool>,
 }
 
 impl Approver for Elicitor {
@@ -127,7 +148,14 @@ impl Approver for Elicitor {
         let (reply, replied) = mpsc::channel();
         let withdrawn = CancellationToken::new();
         let asked = question.asked.clone();
-        let outgoing = Outgoing { params, asked, whole, reply, withdrawn: withdrawn.clone() };
+        let outgoing = Outgoing {
+            params,
+            asked,
+            whole,
+            reply,
+            withdrawn: withdrawn.clone(),
+            nonsense: Arc::clone(&self.nonsense),
+        };
         if self.questions.send(outgoing).is_err() {
             return Some(Verdict::Cancelled);
         }
@@ -153,7 +181,7 @@ impl Approver for Elicitor {
 
 /// Sends a question and hands the answer on; withdraws it when it is withdrawn.
 pub(crate) async fn elicit(peer: Peer<RoleServer>, outgoing: Outgoing) {
-    let Outgoing { params, asked, whole, reply, withdrawn } = outgoing;
+    let Outgoing { params, asked, whole, reply, withdrawn, nonsense } = outgoing;
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(params));
     let Ok(mut handle) = peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await else {
         // Nobody listens any more if it is late.
@@ -169,7 +197,15 @@ pub(crate) async fn elicit(peer: Peer<RoleServer>, outgoing: Outgoing) {
         }
     };
     let verdict = match answered {
-        Ok(Ok(ClientResult::ElicitResult(result))) => verdict(&asked, whole, &result),
+        Ok(Ok(answer)) => {
+            let verdict = match answer {
+                ClientResult::ElicitResult(result) => verdict(&asked, whole, &result),
+                _ => Verdict::Unavailable,
+            };
+            // Relaxed: the channel hands it over.
+            nonsense.store(verdict == Verdict::Unavailable, Ordering::Relaxed);
+            verdict
+        }
         _ => Verdict::Unavailable,
     };
     let _ = reply.send(verdict); // as above

@@ -9,6 +9,7 @@ use crate::tools::reply::{Refusal, Reply};
 use crate::tools::{Hold, Name};
 use pinfold_fence::Abort;
 use pinfold_providers::Output;
+use pinfold_session::Verdict;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, ElicitRequest, ElicitResult, ErrorData, InputRequest, InputRequests,
     InputRequiredResult, ProgressNotificationParam,
@@ -42,7 +43,10 @@ pub(crate) async fn call(
     }
     let hold = Hold { cancel: core.closing.follower(), abort: Abort::default(), process: Arc::default() };
     let (questions, mut asked) = unbounded_channel::<Outgoing>();
-    let answer = answer_of(server, &params);
+    let (answer, nonsense) = match answer_of(server, &params) {
+        Some((ask, verdict, nonsense)) => (Some((ask, verdict)), nonsense),
+        None => (None, false),
+    };
     let asker = Asker::new(
         context.id.to_string(),
         core.session.id().as_str(),
@@ -50,6 +54,7 @@ pub(crate) async fn call(
         context.protocol_version().as_ref(),
         questions,
         answer,
+        nonsense,
     );
     let token = context.meta.get_progress_token();
     let arguments = Arguments::new(params.arguments);
@@ -110,23 +115,26 @@ pub(crate) async fn call(
     }
 }
 
-/// Reads what a client hands back of a question: which one it was, and what its person decided.
-fn answer_of(server: &Server, params: &CallToolRequestParams) -> Option<(String, pinfold_session::Verdict)> {
+/// Reads what a client hands back of a question: which one it was, what its person decided, and whether that is none of the
+/// answers.
+fn answer_of(server: &Server, params: &CallToolRequestParams) -> Option<(String, Verdict, bool)> {
     let ask = server.core().question_of(params.request_state.as_deref()?)?;
     let given = params.input_responses.as_ref()?.get(APPROVAL)?;
     let session = &server.core().session;
     let verdict = match serde_json::from_value::<ElicitResult>(given.clone()) {
-        Err(_) => pinfold_session::Verdict::Unavailable,
+        Err(_) => return Some((ask, Verdict::Unavailable, true)),
         Ok(result) => match session.state().ok()?.open_ask(&ask) {
             Some(asked) => {
                 let whole = pinfold_session::terminal::question_text(session.id().as_str(), asked).whole;
-                ask::verdict(asked, whole, &result)
+                let verdict = ask::verdict(asked, whole, &result);
+                let nonsense = verdict == Verdict::Unavailable;
+                return Some((ask, verdict, nonsense));
             }
             // It was answered elsewhere, and that counts.
-            None => pinfold_session::Verdict::Unavailable,
+            None => Verdict::Unavailable,
         },
     };
-    Some((ask, verdict))
+    Some((ask, verdict, false))
 }
 
 /// Sends progress without waiting for a client that does not read.

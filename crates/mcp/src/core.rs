@@ -5,12 +5,14 @@ use crate::ask::Asker;
 use crate::roots::Roots;
 use crate::server::Connection;
 use crate::setup::{Ground, Settings, Setup};
+use crate::tools::hint::Hint;
 use crate::tools::jobs::Jobs;
 use crate::tools::reply::Refusal;
 use pinfold_executor::{Executor, ManagedVariables};
 use pinfold_fence::Turns;
 use pinfold_fence::observation::ObservationFile;
-use pinfold_policy::escalation::{ApprovalPolicy, Subject};
+use pinfold_policy::escalation::{ApprovalPolicy, EscalationError, Subject};
+use pinfold_policy::quote::quote;
 use pinfold_policy::{Outcome, SandboxMode};
 use pinfold_providers::{CallOptions, Cancel, LocalProvider};
 use pinfold_session::files::SEEN;
@@ -124,6 +126,22 @@ impl Core {
         Ok(self.mode()? != SandboxMode::DangerFullAccess)
     }
 
+    fn approval(&self) -> Result<ApprovalPolicy, SessionError> {
+        Ok(self.session.state()?.approval().unwrap_or(self.service.deployment().approval.value))
+    }
+
+    /// What is said behind a refusal: exactly what a request for more would meet.
+    pub(crate) fn hint(&self, asker: &Asker) -> Result<Hint, SessionError> {
+        let approval = self.approval()?;
+        Ok(if !self.confines()? || approval == ApprovalPolicy::Never {
+            Hint::Silent
+        } else if approval == ApprovalPolicy::Ask && !asker.can_ask() && !self.settings.wait_elsewhere {
+            Hint::Unavailable
+        } else {
+            Hint::Available
+        })
+    }
+
     /// The policy of a call for which nothing was asked.
     pub(crate) fn standing(&self) -> Result<Ready, SessionError> {
         self.ready(None)
@@ -166,17 +184,19 @@ impl Core {
             denied: act.denied,
         };
         let deployment = self.service.deployment();
-        let policy = self.session.state()?.approval().unwrap_or(deployment.approval.value);
+        let policy = self.approval()?;
         let approved = if policy == ApprovalPolicy::Ask && asker.asks_again() {
             let patience = u64::try_from(deployment.approval_timeout.value.as_millis()).unwrap_or(u64::MAX);
-            match Approvals::answered_or_question(&self.session, &call, wish, patience, asker.answer())? {
+            let step = Approvals::answered_or_question(&self.session, &call, wish, patience, asker.answer());
+            match step.map_err(|error| unanswered(error, asker))? {
                 Step::InForce => None,
                 Step::Granted(approved) => Some(*approved),
                 Step::Asked(asked) => return Ok(Widened::Ask(asked)),
             }
         } else {
             let approvals = asker.approvals(Approvals::new(deployment), self.settings.wait_elsewhere);
-            Approvals::request(Some(&approvals), Some(&self.session), &call, wish, cancel)?
+            Approvals::request(Some(&approvals), Some(&self.session), &call, wish, cancel)
+                .map_err(|error| unanswered(error, asker))?
         };
         if cancel.is_cancelled() {
             return Err(Refusal::aborted());
@@ -220,9 +240,9 @@ impl Core {
 
     /// What a model is told of a standing policy.
     pub(crate) fn text_of(&self, standing: &Resolved) -> Result<String, SessionError> {
-        let deployment = self.service.deployment();
-        let approval = self.session.state()?.approval().unwrap_or(deployment.approval.value);
-        Ok(text::render_policy(Some(standing)) + &text::render_approval(approval, standing.policy.mode))
+        let mut told = text::render_policy(Some(standing));
+        told.push_str(&protected(standing));
+        Ok(told + &text::render_approval(self.approval()?, standing.policy.mode))
     }
 
     /// The text about the policy that holds now.
@@ -286,6 +306,38 @@ impl Core {
         }
         wrong
     }
+}
+
+/// Says of a question that was answered with nonsense that it was; the log has it as one that nobody answered.
+fn unanswered(error: SessionError, asker: &Asker) -> Refusal {
+    match error {
+        SessionError::Escalation(EscalationError::Unavailable { requested }) if asker.heard_nonsense() => {
+            let text = format!(
+                "the client's answer about escalating to \"{requested}\" is none of those that were offered, so it counts as no; \
+                 nothing has run"
+            );
+            Refusal::new("ESCALATION_REFUSED", text)
+        }
+        error => error.into(),
+    }
+}
+
+/// What a model is told of names that stay as they are although their directory is writable.
+fn protected(standing: &Resolved) -> String {
+    let protect = &standing.restrictions.protect;
+    if standing.policy.mode != SandboxMode::WorkspaceWrite || protect.is_empty() {
+        return String::new();
+    }
+    let mut names = Vec::new();
+    if protect.default_names {
+        names.push(
+            "what tools outside obey (.git/hooks, .git/config and a new .git, and settings of agents, editors and shells such as \
+             .claude, .vscode, .bashrc)"
+                .to_owned(),
+        );
+    }
+    names.extend(protect.patterns.iter().map(|pattern| quote(pattern).to_string()));
+    format!("Not writable there, present or absent: {}.\n", names.join(", "))
 }
 
 /// A word that nobody can guess.

@@ -58,19 +58,20 @@ fn no(walls: &Walls) -> Result<(), String> {
     let rejected = "the user rejected escalating this command to \"workspace-write\"; it stays denied, so stop and explain instead of working around it";
     let unavailable =
         "sandbox escalation to \"workspace-write\" requires approval, but no approval channel is available";
+    let nonsense = "the client's answer about escalating to \"workspace-write\" is none of those that were offered, so it counts as no; nothing has run";
     let cancelled = "approval for escalating to \"workspace-write\" was cancelled";
     let cases = [
         (json!({"action": "decline"}), rejected),
         (yes("no"), rejected),
         (json!({"action": "cancel"}), cancelled),
-        (yes("7"), unavailable),
-        (yes("0"), unavailable),
-        (yes(""), unavailable),
-        (json!({"action": "accept"}), unavailable),
-        (json!({"action": "accept", "content": {"decision": 1}}), unavailable),
-        (json!({"action": "accept", "content": [1]}), unavailable),
-        (json!({"action": "yes"}), unavailable),
-        (json!({}), unavailable),
+        (yes("7"), nonsense),
+        (yes("0"), nonsense),
+        (yes(""), nonsense),
+        (json!({"action": "accept"}), nonsense),
+        (json!({"action": "accept", "content": {"decision": 1}}), nonsense),
+        (json!({"action": "accept", "content": [1]}), nonsense),
+        (json!({"action": "yes"}), nonsense),
+        (json!({}), nonsense),
     ];
     for (answer, expected) in cases {
         let id = wire.begin_call("bash", more("touch f", "workspace-write"))?;
@@ -93,8 +94,18 @@ fn unavailable(walls: &Walls) -> Result<(), String> {
         let expected =
             "sandbox escalation to \"workspace-write\" requires approval, but no approval channel is available";
         expect_equal(text(&result).as_str(), expected)?;
+        expect_equal(&result["structuredContent"]["code"], &json!("unavailable"))?;
         expect(begun.elapsed() < PATIENCE, "it waited")?;
+        let write = wire.call("write", json!({"file_path": "f", "content": "x"}))?;
+        for said in [wire.bash("touch f")?, text(&write)] {
+            expect(said.contains("denied under read-only") && said.contains("approval is unavailable"), &said)?;
+            expect(!said.contains("retry this exact"), &said)?;
+        }
     }
+    // Where another terminal may answer, it can be asked for.
+    let mut waits = Wire::open(walls, &["--mode", "read-only", "--wait-for-approval"], &json!({}))?;
+    let said = waits.bash("touch f")?;
+    expect(said.contains("retry this exact"), said)?;
     expect(!walls.fixture.ws().join("f").exists(), "something was written")
 }
 
@@ -103,6 +114,10 @@ fn configured(walls: &Walls) -> Result<(), String> {
     let result = wire.call("bash", more("touch f", "workspace-write"))?;
     expect(text(&result).starts_with("approval policy \"never\" refuses"), text(&result))?;
     expect(wire.met.iter().all(|it| it["method"] != "elicitation/create"), "somebody was asked")?;
+    let write = wire.call("write", json!({"file_path": "f", "content": "x"}))?;
+    for said in [wire.bash("touch f")?, text(&write)] {
+        expect(said.contains("denied under read-only") && !said.contains("escalation available"), said)?;
+    }
     // A rule of the configuration answers where nobody can be asked.
     let folder = walls.home().join(".config/pinfold");
     std::fs::create_dir_all(&folder).map_err(|e| e.to_string())?;

@@ -5,7 +5,10 @@ use crate::wire::{Wire, text};
 use pinfold_conformance::walls::{Walls, expect, expect_equal, printed};
 use serde_json::{Value, json};
 
-pub(crate) const CLAIMS: &[Claim] = &[("every-printed-configuration-starts-a-server-in-the-workspace", every_client)];
+pub(crate) const CLAIMS: &[Claim] = &[
+    ("every-printed-configuration-starts-a-server-in-the-workspace", every_client),
+    ("a-configuration-is-absolute-and-what-the-server-refuses-is-not-printed", checked),
+];
 
 /// The command line that a client reads from its configuration.
 fn command_line(client: &str, configuration: &str) -> Option<Vec<String>> {
@@ -53,4 +56,31 @@ fn every_client(walls: &Walls) -> Result<(), String> {
     let mut unknown = walls.plain(&[pinfold.as_os_str()]);
     let unknown = Walls::finish(unknown.args(["mcp", "--print-config", "emacs"]))?;
     expect_equal(unknown.status.code(), Some(2))
+}
+
+fn checked(walls: &Walls) -> Result<(), String> {
+    let pinfold = walls.pinfold();
+    let print = |words: &[&str]| {
+        let mut command = walls.plain(&[pinfold.as_os_str()]);
+        Walls::finish(command.args(["mcp", "--print-config", "codex"]).args(words))
+    };
+    let ws = walls.fixture.ws();
+    std::fs::create_dir(ws.join("rel")).map_err(|e| e.to_string())?;
+    let configuration = printed(&print(&["--mode", "workspace-write", "--workspace", ".", "--writable=rel"])?)?;
+    let line = command_line("codex", &configuration).ok_or(configuration)?;
+    let rel = format!("--writable={}", ws.join("rel").display());
+    expect_equal(&line[4..], &["--workspace".to_owned(), ws.display().to_string(), rel])?;
+    for words in [
+        &["--mode", "bogus"][..],
+        &["--approval", "bogus"],
+        &["--preset", "bogus"],
+        &["--workspace", "nodir"],
+        &["--session", "nope"],
+        &["--http", "0"],
+    ] {
+        let refused = print(words)?;
+        expect_equal((words, refused.status.code()), (words, Some(2)))?;
+        expect(refused.stdout.is_empty(), format!("{words:?} was printed"))?;
+    }
+    Ok(())
 }

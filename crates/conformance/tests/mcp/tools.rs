@@ -18,6 +18,10 @@ pub(crate) const CLAIMS: &[Claim] = &[
     ("background-jobs-are-confined-as-all-else", background_is_confined),
     ("both-revisions-are-spoken", both_revisions),
     ("presets-of-the-command-line-hold", presets),
+    ("a-secret-that-is-not-read-is-no-cause-to-ask", secret),
+    ("without-background-nothing-speaks-of-jobs", no_background),
+    ("the-model-is-told-which-names-stay", protected_names),
+    ("a-refusal-on-proof-is-told-although-the-end-is-well", proved),
 ];
 
 fn tool<'a>(tools: &'a Value, name: &str) -> Result<&'a Value, String> {
@@ -72,6 +76,7 @@ fn results(walls: &Walls) -> Result<(), String> {
     expect_equal(wire.bash("echo out; echo err >&2; exit 3")?.as_str(), "out\n[stderr]\nerr\n[exit code: 3]")?;
     expect_equal(wire.bash("true")?.as_str(), "(no output)")?;
     expect_equal(wire.bash("kill -9 $$")?.as_str(), "(no output)\n[killed by signal: SIGKILL]")?;
+    let mut wire = Wire::open(walls, &["--mode", "read-only"], &json!({"elicitation": {}}))?;
     let denied = wire.call("bash", bash("touch f"))?;
     let expected = "[sandbox: file access denied under read-only mode]\n[sandbox: escalation available — retry this exact command once with sandbox_permissions (the narrowest wider mode that suffices) + justification; the approval prompt asks the user]\n[exit code: 1]";
     expect(text(&denied).ends_with(expected), text(&denied))?;
@@ -123,6 +128,12 @@ fn refused_arguments(walls: &Walls) -> Result<(), String> {
         expect_equal((text(&result).as_str(), &result["isError"]), (expected, &json!(true)))?;
         expect_equal(&result["structuredContent"]["kind"], &json!("refused"))?;
     }
+    let code = |result: &Value| result["structuredContent"]["code"].clone();
+    let missing = json!({"command": "true", "description": "d", "sandbox_permissions": "danger-full-access"});
+    expect_equal(code(&wire.call("bash", missing)?), json!("INVALID_ARGUMENTS"))?;
+    // A name that is not known is said before the one that is missed.
+    let unknown = wire.call("read", json!({"path": "f"}))?;
+    expect_equal((text(&unknown).as_str(), code(&unknown)), ("unknown argument \"path\"", json!("INVALID_ARGUMENTS")))?;
     // What is in force asks nobody.
     expect_equal(text(&wire.call("bash", more("echo ok", "workspace-write"))?).as_str(), "ok\n")?;
     let unknown = wire.request("tools/call", json!({"name": "rm", "arguments": {}}))?;
@@ -179,7 +190,7 @@ fn promoted(walls: &Walls) -> Result<(), String> {
 
 // U483, U501, U505, U514, U521
 fn files(walls: &Walls) -> Result<(), String> {
-    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
+    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({"elicitation": {}}))?;
     let file = json!({"file_path": "sub/f.txt"});
     let made = wire.call("write", json!({"file_path": "sub/f.txt", "content": "one\ntwo\n"}))?;
     expect_equal((&made["isError"], made["structuredContent"]["kind"].as_str()), (&json!(false), Some("changed")))?;
@@ -314,4 +325,62 @@ fn presets(walls: &Walls) -> Result<(), String> {
     let said = open.bash(&look)?;
     expect(said.contains("password") && walls.fixture.ws().join(".git/hooks/pre-commit").exists(), said)?;
     Ok(())
+}
+
+// `read` has no fields that ask for more.
+fn secret(walls: &Walls) -> Result<(), String> {
+    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({"elicitation": {}}))?;
+    wire.bash("echo s > secret")?;
+    let file = json!({"file_path": "secret"});
+    expect(text(&wire.call("read", file.clone())?).contains("1: s"), "the control was not read")?;
+    let mut closed =
+        Wire::open(walls, &["--mode", "workspace-write", "--deny-read", "secret"], &json!({"elicitation": {}}))?;
+    let denied = closed.call("read", file)?;
+    expect_equal(&denied["structuredContent"]["code"], &json!("FS_SANDBOX_DENIED"))?;
+    let said = text(&denied);
+    expect(said.contains("denied under workspace-write") && !said.contains("sandbox_permissions"), said)
+}
+
+fn no_background(walls: &Walls) -> Result<(), String> {
+    for shell in [&[][..], &["--persistent-shell"]] {
+        let options = [&["--mode", "workspace-write", "--no-background"], shell].concat();
+        let mut wire = Wire::open(walls, &options, &json!({}))?;
+        let tools = wire.request("tools/list", json!({}))?;
+        expect(tool(&tools, "job_output").is_err() && tool(&tools, "job_kill").is_err(), format!("{tools}"))?;
+        let late =
+            wire.call("bash", json!({"command": "echo begun; sleep 60", "description": "d", "timeoutMs": 1000}))?;
+        expect(text(&late).starts_with("begun\n[timed out after 1000ms]"), text(&late))?;
+        let refused = wire.call("bash", json!({"command": "true", "description": "d", "run_in_background": true}))?;
+        expect_equal(text(&refused).as_str(), "run_in_background is disabled for this deployment (--no-background)")?;
+    }
+    // The control.
+    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
+    let tools = wire.request("tools/list", json!({}))?;
+    tool(&tools, "job_output").map(|_| ())
+}
+
+fn protected_names(walls: &Walls) -> Result<(), String> {
+    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
+    let told = text_of_resource(&mut wire, "pinfold://policy")?;
+    expect(told.contains("Not writable there, present or absent: what tools outside obey (.git/hooks"), &told)?;
+    for name in [".git/hooks", ".claude", ".vscode", ".bashrc"] {
+        let said = wire.bash(&format!("mkdir -p {name}/d"))?;
+        expect(said.contains("denied under workspace-write"), format!("{name}: {said}"))?;
+    }
+    let mut open = Wire::open(walls, &["--mode", "workspace-write", "--protect", "none"], &json!({}))?;
+    let told = text_of_resource(&mut open, "pinfold://policy")?;
+    expect(!told.contains("Not writable there"), &told)?;
+    expect_equal(open.bash("mkdir -p .git/hooks && echo ok")?.as_str(), "ok\n")
+}
+
+fn proved(walls: &Walls) -> Result<(), String> {
+    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
+    let result = wire.call("bash", bash("mkdir -p .git; mkdir .git/hooks 2>/dev/null; true"))?;
+    let denials = result["structuredContent"]["outcome"]["denials"].as_array().cloned().unwrap_or_default();
+    let known = denials.iter().any(|it| it["evidence"] != "inferred");
+    let exit = &result["structuredContent"]["exitCode"];
+    expect_equal(exit, &json!(0))?;
+    // Which mechanism refuses depends on the host; what is proved is told, and nothing else.
+    expect_equal(text(&result).contains(" refused under workspace-write mode"), known)?;
+    expect_equal(wire.bash("true")?.as_str(), "(no output)")
 }

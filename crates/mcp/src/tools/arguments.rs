@@ -109,13 +109,26 @@ impl Arguments {
         Ok(escalation)
     }
 
+    /// Refuses a name that a tool never knows, before another one is missed in its place. One that it knows elsewhere is
+    /// left for [`Self::finish`] or has words of its own.
+    pub(crate) fn refuse_unknown(&self, known: &[&str]) -> Result<(), Refusal> {
+        match self.0.keys().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) => Err(unknown(name)),
+        }
+    }
+
     /// Refuses what nobody has read.
     pub(crate) fn finish(self) -> Result<(), Refusal> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(name) => Err(Refusal::arguments(format!("unknown argument {}", quote(clipped(name))))),
+            Some(name) => Err(unknown(name)),
         }
     }
+}
+
+fn unknown(name: &str) -> Refusal {
+    Refusal::arguments(format!("unknown argument {}", quote(clipped(name))))
 }
 
 fn wrong(name: &str, expected: &str, found: &Value) -> Refusal {

@@ -4,6 +4,7 @@ use crate::ask::Asker;
 use crate::core::{Act, Core, Ready, Widened, locked};
 use crate::tools::Hold;
 use crate::tools::arguments::{Arguments, Escalation};
+use crate::tools::hint::{Hint, with_proved};
 use crate::tools::reply::{Refusal, Reply, done};
 use pinfold_executor::render::{render_finished, render_read};
 use pinfold_executor::{ExecutorError, Finished, OnExpiry, Process, Request, ShellRequest, Spec};
@@ -39,7 +40,7 @@ impl Wanted {
         let workdir = if core.settings.persistent_shell { None } else { arguments.text("workdir")? };
         let background = arguments.flag("run_in_background")?;
         if background && !core.settings.background {
-            let text = "run_in_background is disabled for this deployment (enableRunInBackground: false)";
+            let text = "run_in_background is disabled for this deployment (--no-background)";
             return Err(Refusal::arguments(text));
         }
         let escalation = arguments.escalation(confines, "executor")?;
@@ -74,7 +75,7 @@ pub(crate) fn bash(
         }
     };
     let of_its_own = ready.resolved.approved().is_some() || ready.resolved.policy.mode != standing_mode;
-    let run = Run { core, ready, argv, hint: confines.then_some(Subject::Command), hold };
+    let run = Run { core, ready, argv, hint: core.hint(asker)?, hold };
     if core.settings.persistent_shell && !wanted.background && !of_its_own {
         return run.in_shell(&wanted);
     }
@@ -98,7 +99,7 @@ struct Run<'a> {
     core: &'a Arc<Core>,
     ready: Ready,
     argv: Vec<OsString>,
-    hint: Option<Subject>,
+    hint: Hint,
     hold: &'a Hold,
 }
 
@@ -144,7 +145,8 @@ impl Run<'_> {
         self.record(&call, result.as_ref().map(|shell| &shell.finished));
         let shell = result?;
         let structured = with_kind(&shell, "foreground");
-        Ok(done(shell.render(self.hint), structured))
+        let text = shell.render(self.hint.subject(Subject::Command));
+        Ok(done(self.told(text, &shell.finished), structured))
     }
 
     fn in_background(self, wanted: &Wanted, spec: &Spec) -> Result<Reply, Refusal> {
@@ -234,7 +236,14 @@ impl Run<'_> {
         if finished.aborted() {
             return Err(Refusal::aborted());
         }
-        Ok(done(render_finished(finished, self.hint), with_kind(finished, "foreground")))
+        let text = render_finished(finished, self.hint.subject(Subject::Command));
+        Ok(done(self.told(text, finished), with_kind(finished, "foreground")))
+    }
+
+    /// Adds what the text of any command lacks.
+    fn told(&self, text: String, finished: &Finished) -> String {
+        let text = self.hint.behind_denial(text, finished.sandbox.denied, finished.sandbox.mode);
+        with_proved(text, finished)
     }
 }
 

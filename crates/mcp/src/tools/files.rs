@@ -4,6 +4,7 @@ use crate::ask::Asker;
 use crate::core::{Act, Core, Ready, Widened, locked};
 use crate::tools::Hold;
 use crate::tools::arguments::{Arguments, Escalation};
+use crate::tools::hint::Hint;
 use crate::tools::reply::{Refusal, Reply, done};
 use pinfold_fence::observation::{ContentHash, ObservationStore as _, Observations};
 use pinfold_fence::tools::{Caller, EditArguments, FileTools, ReadArguments, ToolError, WriteArguments};
@@ -65,7 +66,9 @@ pub(crate) fn read(core: &Core, standing: &Ready, mut arguments: Arguments) -> R
     let fence = fence(core, standing, None)?;
     let file_path = place(core, &file_path);
     let arguments = ReadArguments { file_path: file_path.clone(), offset, limit };
-    let text = seeing(core, &fence, |tools| tools.read(&arguments))?;
+    // It has no fields that ask for more, so it speaks of none.
+    let text = seeing(core, &fence, |tools| tools.read(&arguments))
+        .map_err(|error| Refusal::from(error).with_text(|text| Hint::Silent.of_file(text)))?;
     Ok(done(text, json!({"kind": "read", "path": file_path})))
 }
 
@@ -171,7 +174,8 @@ fn change(
     if let Err(error) = core.session.end_operation(&call, code) {
         core.complain(&call, &error);
     }
-    let text = result?;
+    let hint = core.hint(asker)?;
+    let text = result.map_err(|error| Refusal::from(error).with_text(|text| hint.of_file(text)))?;
     Ok(done(text, json!({"kind": "changed", "path": file_path})))
 }
 

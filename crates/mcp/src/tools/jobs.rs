@@ -3,6 +3,7 @@
 use crate::core::{Core, locked};
 use crate::tools::Hold;
 use crate::tools::arguments::Arguments;
+use crate::tools::hint::Hint;
 use crate::tools::reply::{Refusal, Reply, done};
 use pinfold_executor::render::render_read;
 use pinfold_executor::{Process, ProcessRead, ProcessStatus};
@@ -115,7 +116,7 @@ impl Jobs {
 }
 
 /// Reads what is new of a job.
-pub(crate) fn output(core: &Core, mut arguments: Arguments, hold: &Hold) -> Result<Reply, Refusal> {
+pub(crate) fn output(core: &Core, mut arguments: Arguments, hint: Hint, hold: &Hold) -> Result<Reply, Refusal> {
     let id = arguments.required_text("job_id")?;
     let wait = arguments.positive("wait_ms")?.map_or(0.0, |wait| wait.min(LONGEST_WAIT_MS));
     arguments.finish()?;
@@ -130,24 +131,25 @@ pub(crate) fn output(core: &Core, mut arguments: Arguments, hold: &Hold) -> Resu
             return Err(Refusal::aborted());
         }
     }
-    let hint = core.confines()?.then_some(Subject::Command);
     Ok(answer(&id, &process, hint))
 }
 
 /// Ends a job.
-pub(crate) fn kill(core: &Core, mut arguments: Arguments) -> Result<Reply, Refusal> {
+pub(crate) fn kill(core: &Core, mut arguments: Arguments, hint: Hint) -> Result<Reply, Refusal> {
     let id = arguments.required_text("job_id")?;
     arguments.finish()?;
     let process = core.jobs.find(&id)?;
     process.kill();
     let _ = process.done_within(KILL_WAIT); // the status says how it stands
-    let hint = core.confines()?.then_some(Subject::Command);
     Ok(answer(&id, &process, hint))
 }
 
-fn answer(id: &str, process: &Process, hint: Option<Subject>) -> Reply {
+fn answer(id: &str, process: &Process, hint: Hint) -> Reply {
     let read = process.read_output();
-    let mut text = render_read(&read, hint);
+    let mut text = render_read(&read, hint.subject(Subject::Command));
+    if let Some(sandbox) = &read.settled {
+        text = hint.behind_denial(text, sandbox.denied && !sandbox.runner_failed, sandbox.mode);
+    }
     if text.is_empty() {
         text.push_str("(no new output)");
     }

@@ -3,6 +3,7 @@
 pub(crate) mod arguments;
 pub(crate) mod bash;
 pub(crate) mod files;
+pub(crate) mod hint;
 pub(crate) mod jobs;
 pub(crate) mod reply;
 pub(crate) mod schema;
@@ -80,12 +81,13 @@ pub(crate) fn call(
     if hold.cancel.is_cancelled() {
         return Err(Refusal::aborted());
     }
+    arguments.refuse_unknown(schema::keys(name))?;
     let standing = core.standing()?;
     let text = core.text_of(&standing.resolved)?;
     let reply = match name {
         Name::Bash => bash::bash(core, standing, arguments, asker, hold),
-        Name::JobOutput => jobs::output(core, arguments, hold),
-        Name::JobKill => jobs::kill(core, arguments),
+        Name::JobOutput => jobs::output(core, arguments, core.hint(asker)?, hold),
+        Name::JobKill => jobs::kill(core, arguments, core.hint(asker)?),
         Name::Read => files::read(core, &standing, arguments),
         Name::Write => files::write(core, standing, arguments, asker, hold),
         Name::Edit => files::edit(core, standing, arguments, asker, hold),

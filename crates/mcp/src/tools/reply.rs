@@ -4,6 +4,7 @@ use pinfold_executor::ExecutorError;
 use pinfold_fence::tools::ToolError;
 use pinfold_fence::{Denied, FsError};
 use pinfold_policy::SandboxError;
+use pinfold_policy::escalation::EscalationError;
 use pinfold_policy::quote::readable;
 use pinfold_session::SessionError;
 use pinfold_session::log::event::Asked;
@@ -73,6 +74,16 @@ impl From<SessionError> for Refusal {
     fn from(error: SessionError) -> Self {
         match error {
             SessionError::Sandbox(SandboxError::Cancelled) => Self::aborted(),
+            // A call whose fields do not fit together asked for nothing.
+            SessionError::Escalation(
+                error @ (EscalationError::JustificationMissing
+                | EscalationError::JustificationUnpaired
+                | EscalationError::JustificationBlank
+                | EscalationError::TargetUnknown(_)),
+            ) => Self::arguments(error.to_string()),
+            SessionError::Escalation(error @ EscalationError::Unavailable { .. }) => {
+                Self::new("unavailable", error.to_string())
+            }
             error => Self::new(error.code(), error.to_string()),
         }
     }
@@ -97,6 +108,13 @@ impl From<FsError> for Refusal {
     fn from(error: FsError) -> Self {
         let denied = error.denial().cloned();
         Self { denied, ..Self::new(error.code().as_str(), error.to_string()) }
+    }
+}
+
+impl Refusal {
+    /// Changes the text and leaves the code.
+    pub(crate) fn with_text(self, change: impl FnOnce(String) -> String) -> Self {
+        Self { text: change(self.text), ..self }
     }
 }
 

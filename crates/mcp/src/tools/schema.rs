@@ -35,6 +35,28 @@ fn has_jobs(settings: &Settings) -> bool {
     settings.background || settings.promote_on_timeout
 }
 
+/// What a tool may be given under any settings.
+pub(crate) fn keys(name: Name) -> &'static [&'static str] {
+    match name {
+        Name::Bash => &[
+            "command",
+            "description",
+            "timeoutMs",
+            "workdir",
+            "run_in_background",
+            "sandbox_permissions",
+            "justification",
+        ],
+        Name::JobOutput => &["job_id", "wait_ms"],
+        Name::JobKill => &["job_id"],
+        Name::Read => &["file_path", "offset", "limit"],
+        Name::Write => &["file_path", "content", "sandbox_permissions", "justification"],
+        Name::Edit => &["file_path", "old_string", "new_string", "replace_all", "sandbox_permissions", "justification"],
+        Name::List => &["path"],
+        Name::Search => &["pattern", "glob", "path", "literal", "ignore_case", "hidden", "no_ignore", "max_results"],
+    }
+}
+
 /// Describes one tool.
 pub(crate) fn tool(name: Name, mode: SandboxMode, settings: &Settings) -> Tool {
     let confines = mode != SandboxMode::DangerFullAccess;
@@ -276,6 +298,17 @@ mod tests {
         );
         assert_eq!(bash.input_schema["required"], json!(["command", "description"]));
         assert!(fields(Name::Bash, SandboxMode::DangerFullAccess).contains(&"run_in_background".to_owned()));
+    }
+
+    #[test]
+    fn the_keys_of_a_tool_are_those_of_its_schema() {
+        for name in Name::ALL {
+            let mut known = keys(name).to_vec();
+            known.sort_unstable();
+            let mut fields = fields(name, SandboxMode::ReadOnly);
+            fields.sort_unstable();
+            assert_eq!(fields, known, "{name:?}");
+        }
     }
 
     // U359
