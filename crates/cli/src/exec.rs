@@ -101,7 +101,9 @@ fn run(arguments: &Exec, around: &Surroundings, watch: &Watch) -> Result<Finishe
         Some(id) => {
             let (held, configured) = Held::open(id, &options, asks.asks(), around)?;
             // From the session's directory, whatever is open.
-            workdir = Some(workdir.map_or_else(|| held.cwd().to_owned(), |dir| held.cwd().join(dir)));
+            let named = workdir.map_or_else(|| held.cwd().to_owned(), |dir| held.cwd().join(dir));
+            // A question is about the directory that this names now, and so is the command.
+            workdir = Some(named.canonicalize().unwrap_or(named));
             (Some(held), configured)
         }
         None => (None, Configured::load(&options, SandboxMode::WorkspaceWrite, None, None, around)?),

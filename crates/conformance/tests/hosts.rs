@@ -437,7 +437,8 @@ fn thousand_roots(walls: &Walls, backend: Backend) -> Result<(), String> {
     let finished = run(&words)?;
     let took = begun.elapsed();
     expect(finished.stdout == b"last\nfirst\n" && !escaped.exists(), written(&finished.stderr))?;
-    expect(took < Duration::from_secs(20), format!("it took {took:?}"))
+    // Milliseconds on a quiet machine, under bubblewrap a second: only what never ends is to be seen here.
+    expect(took < Duration::from_secs(120), format!("it took {took:?}"))
 }
 
 fn ten_thousand_words(walls: &Walls, backend: Backend) -> Result<(), String> {

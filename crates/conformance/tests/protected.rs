@@ -465,6 +465,8 @@ fn broker_stopped(scene: &Scene) -> Result<(), String> {
     // SAFETY: plain.
     unsafe { libc::kill(broker, libc::SIGSTOP) };
     wait_for(|| std::fs::read_to_string(format!("/proc/{broker}/stat")).is_ok_and(|stat| stat.contains(") T ")))?;
+    // One thread of it may still have been at work on the other processor.
+    std::thread::sleep(Duration::from_millis(300));
     let then = count(scene);
     std::thread::sleep(Duration::from_millis(300));
     expect_equal(count(scene), then)?;

@@ -80,10 +80,11 @@ fn push_hex(out: &mut String, bytes: &[u8]) {
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}'
             | '\u{200b}'..='\u{200f}'
             | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}'
+            | '\u{2800}' | '\u{3164}' | '\u{ffa0}'
             | '\u{fe00}'..='\u{fe0f}'
             | '\u{feff}'
             | '\u{fff9}'..='\u{fffb}'

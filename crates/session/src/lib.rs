@@ -16,6 +16,7 @@
 //! | [`files`] | read, write and edit under the session's policy, and what it has seen of which file |
 //! | [`asker`] | which process waits for an answer |
 //! | [`approver`] | who answers: callbacks, rules, another process |
+//! | [`place`] | the working directory that a question is about |
 //! | [`effects`] | single effects of a command that waits |
 //! | [`terminal`] | the question to a person |
 //! | [`preset`] | modes and approval policies under one name |
@@ -35,6 +36,7 @@ pub mod error;
 pub mod files;
 pub mod grant;
 pub mod log;
+pub mod place;
 pub mod preset;
 pub mod service;
 pub mod session;
@@ -52,6 +54,7 @@ pub use error::SessionError;
 pub use files::SessionFiles;
 pub use grant::{Approved, GrantId, Life, LiveEffect, Scope};
 pub use log::{Access, Log};
+pub use place::AskedPlace;
 pub use service::{PolicyRequest, PolicyService, Resolved, WritableRoot};
 pub use session::{Session, Verdict};
 pub use store::{NewSession, Store};

@@ -10,6 +10,7 @@ use pinfold_executor::render::{render_finished, render_read};
 use pinfold_executor::{ExecutorError, Finished, OnExpiry, Process, Request, ShellRequest, Spec};
 use pinfold_policy::escalation::Subject;
 use pinfold_policy::{Ending, Outcome, SandboxError, StatusEvidence};
+use pinfold_session::AskedPlace;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -60,17 +61,21 @@ pub(crate) fn bash(
     let confines = core.confines()?;
     let wanted = Wanted::read(arguments, core, confines)?;
     let argv: Vec<OsString> = vec!["bash".into(), "-c".into(), wanted.command.clone().into()];
-    let directory = directory(core, wanted.workdir.as_deref());
+    let mut directory = directory(core, wanted.workdir.as_deref());
     let standing_mode = standing.resolved.policy.mode;
     let ready = if wanted.escalation.is_empty() {
         standing
     } else {
-        // A question is about the directory that this names now.
-        let asked = directory.canonicalize().unwrap_or_else(|_| directory.clone());
+        // RACE: a question is about the directory that this names now, and so is the command.
+        directory = directory.canonicalize().unwrap_or(directory);
+        let place = AskedPlace::look(&directory)?;
         let denied = core.session.denied_before(&argv)?;
-        let act = Act { argv: &argv, cwd: &asked, subject: Subject::Command, tool: "bash", denied: &denied };
+        let act = Act { argv: &argv, cwd: &directory, subject: Subject::Command, tool: "bash", denied: &denied };
         match core.widen(standing, &act, &wanted.escalation.wish(), asker, &hold.cancel)? {
-            Widened::Ready(ready) => *ready,
+            Widened::Ready(ready) => {
+                place.still()?;
+                *ready
+            }
             Widened::Ask(asked) => return Ok(Reply::Ask(asked)),
         }
     };

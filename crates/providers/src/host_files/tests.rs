@@ -55,6 +55,26 @@ impl Place {
     }
 }
 
+/// There a page that was read before is written without the file's times moving.
+#[test]
+fn a_write_through_a_mapping_on_tmpfs_is_told() {
+    let held = tempfile::tempdir_in("/dev/shm").unwrap();
+    let place = Place { ws: held.path().canonicalize().unwrap(), _held: held };
+    place.put("Makefile", "all: one\n");
+    place.put("big.mk", &"x".repeat(200 << 10));
+    let write = |name: &str| {
+        let script = "import mmap,sys; f=open(sys.argv[1],'r+b'); m=mmap.mmap(f.fileno(),0); m[0]; m[5:8]=b'two'";
+        let ended =
+            std::process::Command::new("python3").args(["-c", script]).arg(place.ws.join(name)).status().unwrap();
+        assert!(ended.success());
+    };
+    // So that the files are older than the look.
+    std::thread::sleep(Duration::from_millis(100));
+    let found = place.within(LONG, || write("Makefile"));
+    assert_eq!(place.relative(&found), list(&[("Makefile", Changed)]));
+    assert!(found.incomplete && found.reasons.iter().any(|reason| reason.contains("mmap")), "{:?}", found.reasons);
+}
+
 fn list(all: &[(&str, HostChange)]) -> Vec<(String, HostChange)> {
     all.iter().map(|(path, change)| ((*path).to_owned(), *change)).collect()
 }

@@ -81,6 +81,7 @@ pub(super) fn look(
         unreadable: None,
         full: false,
         deep: false,
+        untold: false,
     };
     for (index, root) in roots.iter().enumerate() {
         // One that lies in another is looked at with it.
@@ -130,6 +131,7 @@ struct Walk<'a> {
     unreadable: Option<(PathBuf, Errno, u64)>,
     full: bool,
     deep: bool,
+    untold: bool,
 }
 
 impl Walk<'_> {
@@ -324,11 +326,14 @@ impl Walk<'_> {
         }
         let mut seen = Seen::of(row, &stat);
         let known = self.before.and_then(|look| Some((look.seen.get(&path)?, look.began)));
-        match known.filter(|(before, began)| before.is_as(&seen) && !since(seen.changed, *began)) {
+        let same = known.filter(|(before, began)| before.is_as(&seen) && !since(seen.changed, *began));
+        let told = same.is_none() || seen.kind != FileType::RegularFile || tells_of_mapped_writes(directory);
+        match same.filter(|_| told) {
             Some((before, _)) => seen.content = before.content,
             None => {
                 let room = MOST_CONTENT_IN_ALL.saturating_sub(self.content);
                 self.content += seen.read(directory.as_fd(), name, self.state, room);
+                self.untold |= !told && seen.content.is_none();
             }
         }
         self.found.seen.insert(path, seen);
@@ -342,6 +347,11 @@ impl Walk<'_> {
                  files to compare; {} ms.",
                 max_time.as_millis()
             ));
+        }
+        if self.untold {
+            let reason =
+                "A long file lies where the times of a file do not tell of writes through a mapping (mmap(2)).";
+            self.found.reasons.push(reason.to_owned());
         }
         if self.deep {
             self.found.reasons.push(format!("Directories deeper than {depth} were not looked into."));
@@ -394,6 +404,15 @@ impl Seen {
         let facts = |it: &Self| (it.kind, it.file, it.size, it.written, it.changed);
         facts(self) == facts(other)
     }
+}
+
+/// Whether a write through a shared mapping moves the times of a file there. It does where the file system is asked at the first
+/// write to a page; on tmpfs a page that was read before is written without anybody's knowing (mmap(2) promises only that the
+/// times are moved before msync(2)).
+fn tells_of_mapped_writes(directory: &OwnedFd) -> bool {
+    // statfs(2): ext4, XFS, btrfs, F2FS.
+    const TELLING: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+    rustix::fs::fstatfs(directory).is_ok_and(|stat| TELLING.contains(&(stat.f_type as i64)))
 }
 
 /// What a file holds, as a number that nobody can aim at: the key is this process's.
