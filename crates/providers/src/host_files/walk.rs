@@ -412,7 +412,7 @@ impl Seen {
 fn tells_of_mapped_writes(directory: &OwnedFd) -> bool {
     // statfs(2): ext4, XFS, btrfs, F2FS.
     const TELLING: [i64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
-    rustix::fs::fstatfs(directory).is_ok_and(|stat| TELLING.contains(&(stat.f_type as i64)))
+    rustix::fs::fstatfs(directory).is_ok_and(|stat| TELLING.contains(&stat.f_type))
 }
 
 /// What a file holds, as a number that nobody can aim at: the key is this process's.
