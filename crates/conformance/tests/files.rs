@@ -5,6 +5,8 @@
 //! the job by `pinfold run`, both as that user. The control: plain writes beside the same job are led out.
 //! `PINFOLD_RACE_OPERATIONS=100000` and `PINFOLD_RACE_SECONDS=60` make long races.
 
+#[path = "../../fence/tests/litter/mod.rs"]
+mod litter;
 #[path = "../../fence/tests/swapper/mod.rs"]
 mod swapper;
 
@@ -12,6 +14,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::fixture::copy_program;
 use pinfold_conformance::judge::output_within;
 use pinfold_conformance::start::{Backend, Mode, uids};
+use pinfold_conformance::sys;
 use pinfold_conformance::walls::{CONFINED, Walls, expect, expect_equal, printed, text};
 use pinfold_fence::Resolver;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -112,7 +115,10 @@ impl Scene {
     fn end(&mut self) -> Result<(), String> {
         let Some(mut job) = self.job.take() else { return Ok(()) };
         let ended = job.try_wait().map_err(|e| e.to_string())?;
-        let _ = job.kill(); // it may have ended by itself
+        if ended.is_none() {
+            // Not SIGKILL: `pinfold` ends the command before it ends, so that nothing swaps any more when we look.
+            sys!(libc::SYS_kill, job.id(), libc::SIGTERM).map_err(|e| e.to_string())?;
+        }
         job.wait().map_err(|e| e.to_string())?;
         expect(ended.is_none(), format!("the job ended by itself: {ended:?}"))
     }
@@ -138,7 +144,7 @@ fn race(backend: Backend, uid: u32, resolver: &str) -> Result<(), String> {
     println!("{}/{uid} by {resolver}: {}", backend.name(), said.trim());
     scene.end()?;
     expect_equal(swapper::outside(&out), before)?;
-    expect_equal(swapper::litter(&scene.walls.fixture.ws()), Vec::new())
+    expect_equal(litter::litter(&scene.walls.fixture.ws()), Vec::new())
 }
 
 /// The control: the job is one that leads writes out.

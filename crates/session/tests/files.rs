@@ -15,6 +15,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+#[path = "../../providers/tests/ground/mod.rs"]
+mod ground;
+
 struct World {
     base: tempfile::TempDir,
     store: Store,
@@ -24,33 +27,15 @@ struct World {
     backend: Backend,
 }
 
-fn launcher() -> PathBuf {
-    let directory = std::env::var_os("PINFOLD_BIN_DIR").map_or_else(
-        || std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().to_owned(),
-        PathBuf::from,
-    );
-    let path = directory.join("pinfold-run");
-    assert!(path.is_file(), "{path:?} is missing: run `cargo build -p pinfold-launcher` first");
-    path
-}
-
-/// Not below `/tmp`: a private temp area would hide what is to be refused.
-fn folder() -> tempfile::TempDir {
-    let configured = std::env::var_os("PINFOLD_TEST_DIR").map(PathBuf::from);
-    let places = configured.into_iter().chain(["/var/lib".into(), env!("CARGO_TARGET_TMPDIR").into()]);
-    let make = |place: PathBuf| tempfile::Builder::new().prefix("pinfold-test-").tempdir_in(place).ok();
-    places.filter_map(make).next().expect("a directory for tests")
-}
-
 impl World {
     fn new(mode: SandboxMode, backend: Backend) -> Self {
-        let base = folder();
+        let base = ground::directory();
         for name in ["ws", "out", "runtime", "bystander"] {
             std::fs::create_dir(base.path().join(name)).unwrap();
             std::fs::set_permissions(base.path().join(name), PermissionsExt::from_mode(0o700)).unwrap();
         }
         let config = ProviderConfig {
-            launcher: Some(launcher()),
+            launcher: Some(ground::launcher()),
             runtime_dir: Some(base.path().join("runtime")),
             ..ProviderConfig::default()
         };

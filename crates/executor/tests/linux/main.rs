@@ -6,6 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
+use ground::{directory, launcher};
 use pinfold_executor::{
     Executor, ExecutorConfig, Finished, ManagedVariables, Process, ProcessStatus, Request, ShellFinished, ShellRequest,
 };
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 mod background;
 mod foreground;
+#[path = "../../../providers/tests/ground/mod.rs"]
+mod ground;
 mod output;
 mod resident;
 mod shell;
@@ -27,23 +30,6 @@ mod terminal;
 /// The last one is the control: it confines nothing.
 const EVERY: [Backend; 4] = [Backend::Namespace, Backend::Bwrap, Backend::Landlock, Backend::Unconfined];
 const CONFINED: [Backend; 3] = [Backend::Namespace, Backend::Bwrap, Backend::Landlock];
-
-fn launcher() -> PathBuf {
-    let directory = std::env::var_os("PINFOLD_BIN_DIR").map_or_else(
-        || std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().to_owned(),
-        PathBuf::from,
-    );
-    let path = directory.join("pinfold-run");
-    assert!(path.is_file(), "{path:?} is missing: run `cargo build -p pinfold-launcher` first");
-    path
-}
-
-fn directory() -> tempfile::TempDir {
-    let configured = std::env::var_os("PINFOLD_TEST_DIR").map(PathBuf::from);
-    let places = configured.into_iter().chain(["/var/lib".into(), env!("CARGO_TARGET_TMPDIR").into()]);
-    let make = |place: PathBuf| tempfile::Builder::new().prefix("pinfold-test-").tempdir_in(place).ok();
-    places.filter_map(make).next().expect("a directory for tests")
-}
 
 /// A workspace, a directory outside it, and an executor over one backend.
 struct World {

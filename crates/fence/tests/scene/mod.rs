@@ -1,10 +1,14 @@
 //! A workspace, a place outside, and fences over them.
 #![allow(dead_code)] // each test program uses a part
 
+pub(crate) use litter::litter;
 use pinfold_fence::{Durability, Fence, FenceOptions, Resolver};
 use pinfold_policy::{ExecutionPolicy, Restrictions, SandboxMode};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+
+#[path = "../litter/mod.rs"]
+mod litter;
 
 pub(crate) struct Scene {
     _base: tempfile::TempDir,
@@ -79,18 +83,4 @@ impl Scene {
         assert_eq!(litter(&self.ws), Vec::<PathBuf>::new());
         assert_eq!(litter(&self.out), Vec::<PathBuf>::new());
     }
-}
-
-/// Staging files below a directory.
-pub(crate) fn litter(path: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(path).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            found.extend(litter(&entry.path()));
-        } else if entry.file_name().to_string_lossy().starts_with(".pinfold-") {
-            found.push(entry.path());
-        }
-    }
-    found
 }

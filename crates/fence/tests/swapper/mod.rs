@@ -157,21 +157,3 @@ pub(crate) fn race(fence: &Fence, (operations, seconds): (u64, u64)) -> BTreeMap
     println!("{number} operations in {:?}: {seen:?}", begun.elapsed());
     seen
 }
-
-/// Staging files below a directory. The last of the swapping processes may still be at it for a moment: what goes is no litter.
-pub(crate) fn litter(path: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let entries = match std::fs::read_dir(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return found,
-        entries => entries.unwrap(),
-    };
-    for entry in entries {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            found.extend(litter(&entry.path()));
-        } else if entry.file_name().to_string_lossy().starts_with(".pinfold-") {
-            found.push(entry.path());
-        }
-    }
-    found
-}

@@ -7,6 +7,7 @@
 
 #![cfg(target_os = "linux")]
 
+use ground::{directory, launcher};
 use pinfold_policy::{
     ConfinedMode, Ending, Enforcement, ErrorCode, ExecutionPolicy, Guarantee, SandboxError, SandboxMode, SandboxPolicy,
     SessionId, StatusEvidence, Stop, Strength, Verdict,
@@ -23,27 +24,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 mod calls;
+#[path = "../ground/mod.rs"]
+mod ground;
 mod refusals;
 mod reports;
 
 const CONFINED: [Backend; 3] = [Backend::Namespace, Backend::Bwrap, Backend::Landlock];
-
-fn launcher() -> PathBuf {
-    let directory = std::env::var_os("PINFOLD_BIN_DIR").map_or_else(
-        || std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().to_owned(),
-        PathBuf::from,
-    );
-    let path = directory.join("pinfold-run");
-    assert!(path.is_file(), "{path:?} is missing: run `cargo build -p pinfold-launcher` first");
-    path
-}
-
-fn directory() -> tempfile::TempDir {
-    let configured = std::env::var_os("PINFOLD_TEST_DIR").map(PathBuf::from);
-    let places = configured.into_iter().chain(["/var/lib".into(), env!("CARGO_TARGET_TMPDIR").into()]);
-    let make = |place: PathBuf| tempfile::Builder::new().prefix("pinfold-test-").tempdir_in(place).ok();
-    places.filter_map(make).next().expect("a directory for tests")
-}
 
 /// A workspace, a directory outside it, and a provider with a runtime directory of its own.
 struct World {

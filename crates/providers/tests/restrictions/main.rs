@@ -20,6 +20,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+#[path = "../ground/mod.rs"]
+mod ground;
 mod planted;
 mod reads;
 
@@ -37,20 +39,13 @@ impl World {
     }
 
     fn with_chain(chain: Option<Vec<Backend>>) -> Self {
-        let configured = std::env::var_os("PINFOLD_TEST_DIR").map(PathBuf::from);
-        let places = configured.into_iter().chain(["/var/lib".into(), env!("CARGO_TARGET_TMPDIR").into()]);
-        let make = |place: PathBuf| tempfile::Builder::new().prefix("pinfold-test-").tempdir_in(place).ok();
-        let base = places.filter_map(make).next().expect("a directory for tests");
+        let base = ground::directory();
         for name in ["ws", "out", "runtime"] {
             std::fs::create_dir(base.path().join(name)).unwrap();
         }
         std::fs::set_permissions(base.path().join("runtime"), std::fs::Permissions::from_mode(0o700)).unwrap();
-        let programs = std::env::var_os("PINFOLD_BIN_DIR").map_or_else(
-            || std::env::current_exe().unwrap().parent().and_then(Path::parent).unwrap().to_owned(),
-            PathBuf::from,
-        );
         let config = ProviderConfig {
-            launcher: Some(programs.join("pinfold-run")),
+            launcher: Some(ground::launcher()),
             runtime_dir: Some(base.path().join("runtime")),
             chain,
             ..ProviderConfig::default()
