@@ -115,10 +115,15 @@ impl Core {
         })
     }
 
-    /// The mode that holds for the session, without any directory that was granted.
+    /// The mode that holds for the session, without any directory that was granted; and what becomes of requests for more.
+    fn settled(&self) -> Result<(SandboxMode, ApprovalPolicy), SessionError> {
+        let (state, deployment) = (self.session.state()?, self.service.deployment());
+        let mode = state.mode().unwrap_or(deployment.mode.value);
+        Ok((mode, state.approval().unwrap_or(deployment.approval.value)))
+    }
+
     pub(crate) fn mode(&self) -> Result<SandboxMode, SessionError> {
-        let state = self.session.state()?;
-        Ok(state.mode().unwrap_or(self.service.deployment().mode.value))
+        Ok(self.settled()?.0)
     }
 
     /// Whether tools speak of more: exactly while the session confines.
@@ -127,13 +132,13 @@ impl Core {
     }
 
     fn approval(&self) -> Result<ApprovalPolicy, SessionError> {
-        Ok(self.session.state()?.approval().unwrap_or(self.service.deployment().approval.value))
+        Ok(self.settled()?.1)
     }
 
     /// What is said behind a refusal: exactly what a request for more would meet.
     pub(crate) fn hint(&self, asker: &Asker) -> Result<Hint, SessionError> {
-        let approval = self.approval()?;
-        Ok(if !self.confines()? || approval == ApprovalPolicy::Never {
+        let (mode, approval) = self.settled()?;
+        Ok(if mode == SandboxMode::DangerFullAccess || approval == ApprovalPolicy::Never {
             Hint::Silent
         } else if approval == ApprovalPolicy::Ask && !asker.can_ask() && !self.settings.wait_elsewhere {
             Hint::Unavailable

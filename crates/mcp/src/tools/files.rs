@@ -85,13 +85,9 @@ pub(crate) fn write(
     let escalation = arguments.escalation(core.confines()?, "filesystem")?;
     arguments.finish()?;
     let words = vec!["write".to_owned(), file_path.clone(), shown(&content), digest(&[&content])];
+    let arguments =
+        WriteArguments { file_path: file_path.clone(), content, sandbox_permissions: None, justification: None };
     change(core, standing, &file_path, words, &escalation, (asker, hold), |tools| {
-        let arguments = WriteArguments {
-            file_path: file_path.clone(),
-            content: content.clone(),
-            sandbox_permissions: None,
-            justification: None,
-        };
         tools.write(&arguments, &mut Caller::default(), &hold.abort)
     })
 }
@@ -119,15 +115,15 @@ pub(crate) fn edit(
         all.to_owned(),
         digest(&[&old_string, &new_string]),
     ];
+    let arguments = EditArguments {
+        file_path: file_path.clone(),
+        old_string,
+        new_string,
+        replace_all,
+        sandbox_permissions: None,
+        justification: None,
+    };
     change(core, standing, &file_path, words, &escalation, (asker, hold), |tools| {
-        let arguments = EditArguments {
-            file_path: file_path.clone(),
-            old_string: old_string.clone(),
-            new_string: new_string.clone(),
-            replace_all,
-            sandbox_permissions: None,
-            justification: None,
-        };
         tools.edit(&arguments, &mut Caller::default(), &hold.abort)
     })
 }
