@@ -3,7 +3,9 @@
 mod scene;
 
 use scene::Scene;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 
 fn session(scene: &Scene, options: &[&str]) -> String {
     let answer = scene.run([&["session", "new"], options].concat());
@@ -249,4 +251,54 @@ fn a_huge_project_file_is_refused_and_not_read() {
     }
     std::fs::write(&project, "deny-read = ['/a']").unwrap();
     assert_eq!(scene.script(&[], "true").status, Some(0));
+}
+
+/// Runs pinfold on a terminal of its own, does something when a question stands there, and says yes. Returns what was shown.
+fn yes_after(scene: &Scene, words: &str, meanwhile: impl FnOnce()) -> String {
+    let inner = format!("{} {words}", scene::program().display());
+    let mut command = Command::new("script");
+    command.args(["-qec", &inner, "/dev/null"]).current_dir(scene.workspace()).env("HOME", scene.path("home"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut buffer, mut meanwhile) = (String::new(), [0; 4096], Some(meanwhile));
+    while let count @ 1.. = output.read(&mut buffer).unwrap() {
+        shown.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        if shown.contains("or n for no")
+            && let Some(meanwhile) = meanwhile.take()
+        {
+            meanwhile();
+            input.write_all(b"1\n").unwrap();
+        }
+    }
+    child.wait().unwrap();
+    assert!(meanwhile.is_none(), "nobody was asked: {shown}");
+    shown
+}
+
+// What runs unconfined runs in the directory that was shown, whatever has taken its name by the time of the yes.
+#[test]
+fn a_yes_is_for_the_directory_that_was_shown() {
+    for (command, option, act) in [("run", "--cwd", "touch mark"), ("exec", "--workdir", "'touch mark'")] {
+        for by in ["nothing", "a link", "another directory"] {
+            let scene = Scene::new();
+            let (shown, victim) = (scene.folder("workspace/a"), scene.folder("victim"));
+            let id = session(&scene, &[]);
+            let words =
+                format!("{command} --session {id} --escalate danger-full-access --justification j {option} a -- {act}");
+            let said = yes_after(&scene, &words, || {
+                if by != "nothing" {
+                    std::fs::rename(&shown, scene.path("workspace/was")).unwrap();
+                }
+                match by {
+                    "a link" => symlink(&victim, &shown).unwrap(),
+                    "another directory" => std::fs::rename(&victim, &shown).unwrap(),
+                    _ => {}
+                }
+            });
+            let marked = shown.join("mark").exists() || victim.join("mark").exists();
+            // The control: with the directory that was shown it is done.
+            assert_eq!(marked, by == "nothing", "{command}, {by}: {said}");
+            assert_eq!(said.contains("the question was about the one before"), by != "nothing", "{said}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) const CLAIMS: &[Claim] = &[
     ("a-yes-is-for-one-call", one_call),
+    ("a-yes-is-for-the-directory-that-was-shown", shown_directory),
     ("no-is-no-and-nonsense-is-no-yes", no),
     ("a-client-that-cannot-ask-gets-unavailable", unavailable),
     ("a-configured-answer-outranks-everybody", configured),
@@ -51,6 +52,47 @@ fn one_call(walls: &Walls) -> Result<(), String> {
     expect(walls.fixture.ws().join("f").exists(), "nothing was written")?;
     // The same without asking is denied again.
     expect(wire.bash("touch g")?.contains("denied under read-only"), "the yes lasted")
+}
+
+/// What runs unconfined runs in the directory that was shown, whatever has taken its name by the time of the yes.
+fn shown_directory(walls: &Walls) -> Result<(), String> {
+    let mut wire = Wire::open(walls, &["--mode", "read-only"], &FORMS())?;
+    let io = |error: std::io::Error| error.to_string();
+    let (ws, out) = (walls.fixture.ws(), walls.fixture.out());
+    let (shown, victim) = (ws.join("a"), out.join("victim"));
+    for by in ["nothing", "a link", "another directory"] {
+        for path in [&shown, &victim] {
+            std::fs::create_dir(path).map_err(io)?;
+            std::os::unix::fs::chown(path, Some(walls.fixture.uid), Some(walls.fixture.uid)).map_err(io)?;
+        }
+        let mut call = more("touch mark", "danger-full-access");
+        call["workdir"] = json!("a");
+        let id = wire.begin_call("bash", call)?;
+        let question = wire.wait_for("elicitation/create")?;
+        if by != "nothing" {
+            std::fs::rename(&shown, ws.join(format!("was {by}"))).map_err(io)?;
+        }
+        match by {
+            "a link" => std::os::unix::fs::symlink(&victim, &shown).map_err(io)?,
+            "another directory" => std::fs::rename(&victim, &shown).map_err(io)?,
+            _ => {}
+        }
+        wire.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": yes("1")}))?;
+        let said = text(&wire.answer(id)?["result"]);
+        // The control: with the directory that was shown it is done.
+        let marked = shown.join("mark").exists() || victim.join("mark").exists();
+        expect_equal(marked, by == "nothing").map_err(|error| format!("{by}: {error}: {said}"))?;
+        expect_equal(said.contains("the question was about the one before"), by != "nothing")
+            .map_err(|error| format!("{by}: {error}: {said}"))?;
+        match by {
+            "a link" => std::fs::remove_file(&shown).map_err(io)?,
+            _ => std::fs::remove_dir_all(&shown).map_err(io)?,
+        }
+        if victim.exists() {
+            std::fs::remove_dir_all(&victim).map_err(io)?;
+        }
+    }
+    Ok(())
 }
 
 fn no(walls: &Walls) -> Result<(), String> {
