@@ -112,6 +112,13 @@ mod tests {
     }
 
     #[test]
+    fn letters_that_nobody_sees_are_escaped() {
+        for letter in ['\u{34f}', '\u{115f}', '\u{1160}', '\u{2800}', '\u{3164}', '\u{ffa0}'] {
+            assert_eq!(quote(format!("a{letter}b")), format!("\"a\\u{{{:x}}}b\"", letter as u32));
+        }
+    }
+
+    #[test]
     fn bytes_that_are_not_utf8_appear_as_hex() {
         assert_eq!(quote_bytes(b"a\xff\xc3b\0"), r#""a\xff\xc3b\x00""#);
     }
