@@ -22,9 +22,14 @@ struct Server {
 }
 
 impl Server {
+    /// Home and workspace lie side by side: a session is never kept where its commands write.
     fn start(pinfold: &Path, folder: &Path) -> Result<Self, String> {
+        let [home, workspace] = ["home", "workspace"].map(|name| folder.join(name));
+        for place in [&home, &workspace] {
+            std::fs::create_dir(place).map_err(|error| format!("{}: {error}", place.display()))?;
+        }
         let mut command = Command::new(pinfold);
-        command.args(["mcp", "--mode", "workspace-write", "--workspace"]).arg(folder).env("HOME", folder.join("home"));
+        command.args(["mcp", "--mode", "workspace-write", "--workspace"]).arg(workspace).env("HOME", home);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let out = BufReader::new(child.stdout.take().ok_or("no output")?);
@@ -106,27 +111,40 @@ fn median(times: &mut [f64]) -> f64 {
 
 pub(crate) fn run() -> Result<(), String> {
     let pinfold = build()?.join("pinfold");
+    measure(&pinfold, ALONE, CALLS)
+}
+
+/// Measures so many calls one after the other, and so many at once, and prints it.
+fn measure(pinfold: &Path, few: usize, count: usize) -> Result<(), String> {
     let folder = Folder::new()?;
-    let folder = folder.0.as_path();
-    std::fs::create_dir_all(folder.join("home")).map_err(|error| error.to_string())?;
-    let workspace = folder.join("workspace");
-    std::fs::create_dir_all(&workspace).map_err(|error| error.to_string())?;
-    let mut server = Server::start(&pinfold, &workspace)?;
-    server.calls(ALONE, 1, 1)?;
+    let mut server = Server::start(pinfold, &folder.0)?;
+    server.calls(few, 1, 1)?;
     let before = server.resident_kib()?;
-    let alone = server.calls(ALONE, 1, 10_000)?;
-    let many = server.calls(CALLS, AT_ONCE, 20_000)?;
+    let alone = server.calls(few, 1, 10_000)?;
+    let many = server.calls(count, AT_ONCE, 20_000)?;
     let after_first = server.resident_kib()?;
-    server.calls(CALLS, AT_ONCE, 30_000)?;
+    server.calls(count, AT_ONCE, 30_000)?;
     let after_second = server.resident_kib()?;
     println!("| calls | at once | executor, p50 | client, p50 | ratio |\n|---|---|---|---|---|");
-    for (calls, at_once, [mut seen, mut inside]) in [(ALONE, 1, alone), (CALLS, AT_ONCE, many)] {
+    for (calls, at_once, [mut seen, mut inside]) in [(few, 1, alone), (count, AT_ONCE, many)] {
         let (seen, inside) = (median(&mut seen), median(&mut inside));
         println!("| {calls} | {at_once} | {inside:.1} ms | {seen:.1} ms | {:.2} |", seen / inside);
     }
     println!(
-        "\nResident: {before} KiB after {ALONE} calls, {after_first} KiB after {} more, {after_second} KiB after {CALLS} more.",
-        ALONE + CALLS
+        "\nResident: {before} KiB after {few} calls, {after_first} KiB after {} more, {after_second} KiB after {count} more.",
+        few + count
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::Workspace;
+
+    #[test]
+    fn what_is_measured_is_answered() {
+        let pinfold = Workspace::find().unwrap().debug().join("pinfold");
+        measure(&pinfold, 3, 40).unwrap();
+    }
 }
