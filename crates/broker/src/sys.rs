@@ -172,7 +172,8 @@ pub(crate) fn take_signals() -> Result<OwnedFd> {
 
 /// Ends this process by a signal, without a core; returns if the signal does not end processes.
 pub(crate) fn end_by(signal: i32) {
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // With 0 the kernel still starts the program that `core_pattern` names (core(5)).
+    let none = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
     // SAFETY: borrowed; the default disposition runs no code of ours.
     unsafe {
         libc::setrlimit(libc::RLIMIT_CORE, &raw const none);

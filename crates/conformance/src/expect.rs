@@ -28,7 +28,7 @@ pub const REASONS: &[(&str, &str)] = &[
     ),
     (
         "landlock-processes",
-        "Landlock hides no process: priority, processors and command line of a same-user process stay reachable",
+        "Landlock hides no process: processors and command line of a same-user process stay reachable",
     ),
     (
         "landlock-terminal",

@@ -140,6 +140,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("proc-setpriority", "process-visibility"),
     ("proc-setaffinity", "process-visibility"),
     ("proc-ioprio", "process-visibility"),
+    ("proc-sched-policy", "process-visibility"),
     ("proc-oom-score", "process-visibility"),
     ("proc-launcher-", "control-plane"),
     ("ipc-unix-", "sockets-unix"),

@@ -68,6 +68,8 @@ pub struct Facts {
     pub limit: u64,
     /// Its I/O priority.
     pub ioprio: i64,
+    /// Its scheduling policy.
+    pub policy: i64,
     /// Its `oom_score_adj`.
     pub oom: String,
 }
@@ -107,6 +109,7 @@ impl Facts {
         changed("proc-setaffinity", "the processor set", self.affinity == before.affinity);
         changed("proc-prlimit", "a limit", self.limit == before.limit);
         changed("proc-ioprio", "the I/O priority", self.ioprio == before.ioprio);
+        changed("proc-sched-policy", "the scheduling policy", self.policy == before.policy);
         changed("proc-oom-score", "oom_score_adj", self.oom == before.oom);
         effects
     }

@@ -188,3 +188,67 @@ else: print('all')";
         assert_prints("ENOSPC True\n", &run(&["--limit", "temp", "1048576"]));
     }
 }
+
+/// Prints the limit on cores, tries to change it by every call there is, and ends by a signal that makes a core.
+const CRASHES: &str = "
+import os, resource, signal, sys
+core, most = resource.RLIMIT_CORE, resource.RLIM_INFINITY
+said = [resource.getrlimit(core)]
+for limit in ((0, 0), (0, 1), (most, most)):
+    try: resource.setrlimit(core, limit)
+    except ValueError: said.append('refused')
+    said.append(resource.getrlimit(core))
+for other in (0, os.getpid()):
+    try: resource.prlimit(other, core, (0, 0))
+    except PermissionError: said.append('EPERM')
+said.append(resource.prlimit(0, core))
+print(*said, flush=True)
+child = os.fork()
+if child == 0:
+    os.chdir(sys.argv[1])
+    os.kill(os.getpid(), signal.SIGQUIT)
+print(os.WCOREDUMP(os.waitpid(child, 0)[1]), len(os.listdir(sys.argv[1])))";
+
+/// Whether root has CAP_SYS_RESOURCE here, which containers take away.
+fn raises_limits() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("our own");
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:")).expect("a set");
+    u64::from_str_radix(held.trim(), 16).expect("hexadecimal") & (1 << 24) != 0
+}
+
+/// What a crash starts outside, where `core_pattern` names a program, is tried on the old kernel (checks/60-crashes); this
+/// host's pattern stays as it is.
+#[test]
+fn nobody_inside_makes_cores_whatever_limit_is_set() {
+    let pattern = std::fs::read("/proc/sys/kernel/core_pattern").expect("a pattern");
+    for uid in uids() {
+        let world = World::new(uid);
+        let cores = world.path("ws/cores");
+        std::fs::create_dir(&cores).expect("a directory");
+        std::os::unix::fs::chown(&cores, Some(uid), Some(uid)).expect("it is the user's");
+        let (id, argv) = (identity(&cores), ["/usr/bin/python3", "-c", CRASHES, &cores]);
+        for wall in WALLS {
+            let plan = [wall, &["--write", &id, &cores]].concat();
+            let one = "(1, 1)";
+            let expected = format!("{one} {one} {one} {one} EPERM EPERM {one}\nFalse 0\n");
+            assert_prints(&expected, &ended(&mut world.confined(&plan, &argv)));
+            // A hard limit of 0 can only be raised by whoever has power over it outside.
+            let launcher = world.path("bin/pinfold-run");
+            let words =
+                [&["/bin/bash", "-c", "ulimit -Hc 0; exec \"$@\"", "sh", &launcher, "--spec", "1"], wall].concat();
+            let show = ["--", "/usr/bin/python3", "-c", "import resource; print(*resource.getrlimit(4))"];
+            let expected = if uid == 0 && raises_limits() { "1 1\n" } else { "0 0\n" };
+            assert_prints(expected, &ended(&mut world.plain(&[&words, &show[..]].concat())));
+        }
+        // Without walls the limit is what is set, and a core is made.
+        let crash = "import os, resource, signal, sys
+resource.setrlimit(4, (resource.getrlimit(4)[1],) * 2)
+os.chdir(sys.argv[1])
+os.kill(os.getpid(), signal.SIGQUIT)";
+        let plain = world.plain(&["/usr/bin/python3", "-c", crash, &cores]).status().expect("it runs");
+        let made = std::fs::read_dir(&cores).expect("it is there").count();
+        if pattern.first().is_some_and(|first| !b"|@/".contains(first)) {
+            assert!(std::os::unix::process::ExitStatusExt::core_dumped(&plain) && made == 1, "{plain} {made}");
+        }
+    }
+}

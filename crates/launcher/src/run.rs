@@ -71,7 +71,8 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     let terminal = sys::open(sys::CWD, c"/dev/tty", g::O_RDONLY | g::O_NOCTTY | g::O_NONBLOCK, 0);
     let has_terminal = terminal != Err(Errno::NXIO);
     terminal.into_iter().for_each(sys::close);
-    // 8. Room for one descriptor per root.
+    // 8. No core of anybody in here, and room for one descriptor per root.
+    forbid_cores()?;
     let files_limit = raise_files_limit(&plan)?;
     let follow = plan.die_with_parent.then(sys::getppid);
     let progress = Progress::default();
@@ -95,6 +96,19 @@ fn needs_supervision(command: &Command) -> bool {
     // A process that leads a group, as each job of an interactive shell does, cannot leave its session; its child can.
     let cannot_leave = command.needs_session() && sys::process_group() == sys::getpid();
     command.plan.wall == Wall::Namespace || command.plan.supervise || !command.pumps.is_idle() || cannot_leave
+}
+
+/// Keeps the kernel from making cores of this process and of what it starts.
+///
+/// SECURITY: where `core_pattern` names a program, the kernel starts it outside of every wall when a process inside crashes,
+/// also with a limit of 0; but not with 1, which its own programs have so that no crash of theirs starts another one
+/// (core(5)). A file takes more than one byte, so none is written either. The filter keeps the limit where it is.
+fn forbid_cores() -> Result<(), Failure> {
+    match sys::set_limit(g::RLIMIT_CORE, (1, 1)) {
+        // The hard limit is 0 already, and we may not raise it; the provider knows and says so.
+        Err(Errno::PERM) if sys::limit(g::RLIMIT_CORE) == Ok((0, 0)) => Ok(()),
+        outcome => outcome.or_fail("limit", "cannot set the limit on cores"),
+    }
 }
 
 /// Raises the limit on open files if roots and kept paths need it; returns what to restore before the command runs.

@@ -4,7 +4,7 @@
 //! process: its numbers mean other calls (seccomp(2), "Caveats"). A number that this file does not know is answered
 //! with ENOSYS, as an older kernel would, so that no future call is open by default.
 
-use linux_raw_sys::{general as g, ioctl as i, net as n};
+use linux_raw_sys::{general as g, ioctl as i, net as n, netlink as k};
 
 use crate::brokered;
 use crate::failure::{Context, Failure};
@@ -120,7 +120,12 @@ const ATTRIBUTE_IOCTLS: &[u32] = &[
 ];
 
 /// Address families of socket(2) that stay open; every other is refused with EPERM.
-const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_NETLINK, n::AF_PACKET];
+const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_PACKET];
+
+/// Protocols of AF_NETLINK that stay open: addresses and routes, lists of sockets, events of devices, and generic ones.
+///
+/// SECURITY: by NETLINK_USERSOCK, and by whatever else takes messages of ordinary users, processes talk to each other.
+const NETLINK: &[u32] = &[k::NETLINK_ROUTE, k::NETLINK_SOCK_DIAG, k::NETLINK_KOBJECT_UEVENT, k::NETLINK_GENERIC];
 
 /// Those that stay open where the network is off.
 const LOCAL_FAMILIES: &[u32] = &[n::AF_UNIX];
@@ -157,6 +162,9 @@ const NEW_NAMESPACES: u32 = g::CLONE_NEWNS
 /// CLONE_NEWTIME: in the flags of clone(2) these bits are part of the exit signal, so only unshare(2) takes it.
 const NEW_TIME: u32 = g::CLONE_NEWTIME;
 
+/// All processes of a user, in ioprio_set(2).
+const IOPRIO_WHO_USER: u32 = 3;
+
 /// The newest call that this file was written with.
 const NEWEST: u32 = g::__NR_file_setattr;
 
@@ -169,6 +177,7 @@ const fn answer(errno: u32) -> u32 {
     0x0005_0000 | errno
 }
 const REFUSE: u32 = answer(linux_raw_sys::errno::EPERM);
+const PRETEND: u32 = answer(0); // success, although nothing was done
 const MISSING: u32 = answer(linux_raw_sys::errno::ENOSYS);
 const NOTIFY: u32 = 0x7fc0_0000; // SECCOMP_RET_USER_NOTIF: the broker answers
 
@@ -195,8 +204,8 @@ struct Refused {
     network: bool,
     /// No PID and IPC namespaces stand between the command and the processes outside.
     outside: bool,
-    /// Not even an IPC namespace of another program's.
-    system_v: bool,
+    /// Not even an IPC and a PID namespace of another program's.
+    alone: bool,
     /// A broker answers for names and metadata; nothing is refused here that it governs.
     broker: bool,
 }
@@ -211,9 +220,19 @@ enum Verdict {
         bits: u32,
         then: u32,
     },
-    /// EPERM if the argument is anything but 0, else allowed.
-    RefuseNonzero {
-        argument: u32,
+    /// EPERM if the first argument, a process, is anything but 0, the caller itself; else allowed.
+    Oneself,
+    /// setpriority(2), ioprio_set(2): EPERM for others than the caller itself and its group.
+    Priority {
+        everybody: u32,
+    },
+    /// sched_setscheduler(2): EPERM for others, but for the ordinary policy, which threads are given by their number.
+    Policy,
+    /// socket(2): EPERM for families and protocols that are not listed.
+    Sockets,
+    /// prlimit64(2): EPERM for other processes if `others` are out of reach; nobody changes the limit on cores.
+    Limits {
+        others: u32,
     },
     /// fcntl(2): EPERM for what makes the kernel send signals to the owner of a descriptor, or other ones than SIGIO; and for
     /// hints about a file's lifetime, which its owner can give through a descriptor that is open for reading.
@@ -234,15 +253,16 @@ enum Verdict {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    Families,
     LocalFamilies,
+    /// The limit on cores.
+    Core,
 }
 
 impl List {
     const fn items(self) -> &'static [u32] {
         match self {
-            Self::Families => FAMILIES,
             Self::LocalFamilies => LOCAL_FAMILIES,
+            Self::Core => &[g::RLIMIT_CORE],
         }
     }
 }
@@ -255,14 +275,21 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         g::__NR_ioctl if refused.broker => Verdict::Requests { attributes: NOTIFY, otherwise: NOTIFY },
         g::__NR_ioctl => Verdict::Requests { attributes: ALLOW, otherwise: REFUSE },
         g::__NR_fcntl => Verdict::Operations,
-        g::__NR_socket | g::__NR_socketpair => {
-            let listed = if refused.network { List::LocalFamilies } else { List::Families };
-            Verdict::Decide { argument: 0, listed, then: ALLOW, otherwise: REFUSE }
+        g::__NR_socket | g::__NR_socketpair if refused.network => {
+            Verdict::Decide { argument: 0, listed: List::LocalFamilies, then: ALLOW, otherwise: REFUSE }
         }
+        g::__NR_socket | g::__NR_socketpair => Verdict::Sockets,
         g::__NR_clone => Verdict::IfBits { argument: 0, bits: NEW_NAMESPACES, then: REFUSE },
         g::__NR_unshare => Verdict::IfBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME, then: REFUSE },
         // SECURITY: a limit on processor time that has passed makes the kernel kill whichever process has it.
-        g::__NR_prlimit64 if refused.outside => Verdict::RefuseNonzero { argument: 0 },
+        g::__NR_prlimit64 => Verdict::Limits { others: if refused.outside { REFUSE } else { ALLOW } },
+        // SECURITY: with any limit but ours a crash starts a program outside (command.rs). Programs set it in passing.
+        g::__NR_setrlimit => Verdict::Decide { argument: 0, listed: List::Core, then: PRETEND, otherwise: ALLOW },
+        // SECURITY: whoever has the lowest priority comes too late, and our time limit is kept by a process of the same user.
+        g::__NR_setpriority if refused.alone => Verdict::Priority { everybody: g::PRIO_USER },
+        g::__NR_ioprio_set if refused.alone => Verdict::Priority { everybody: IOPRIO_WHO_USER },
+        g::__NR_sched_setscheduler if refused.alone => Verdict::Policy,
+        g::__NR_sched_setparam | g::__NR_sched_setattr if refused.alone => Verdict::Oneself,
         g::__NR_open if refused.broker => Verdict::IfBits { argument: 1, bits: brokered::OPEN_CHANGES, then: NOTIFY },
         g::__NR_openat if refused.broker => Verdict::IfBits { argument: 2, bits: brokered::OPEN_CHANGES, then: NOTIFY },
         // Its flags lie in memory, where no filter can look; programs then use openat(2).
@@ -274,7 +301,7 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         _ if contains(DENIED, number) => Verdict::Give(REFUSE),
         _ if metadata && (contains(MODES, number) || contains(brokered::METADATA, number)) => Verdict::Give(REFUSE),
         _ if refused.outside && contains(DENIED_WITHOUT_NAMESPACES, number) => Verdict::Give(REFUSE),
-        _ if refused.system_v && contains(SYSTEM_V, number) => Verdict::Give(REFUSE),
+        _ if refused.alone && contains(SYSTEM_V, number) => Verdict::Give(REFUSE),
         _ => Verdict::Give(ALLOW),
     }
 }
@@ -353,7 +380,7 @@ impl<const N: usize> Assembler<N> {
         self.length - 1
     }
 
-    /// Returns the place of an answer, which is among the first five that were put.
+    /// Returns the place of an answer, which is among the first six that were put.
     const fn answer(&self, answer: u32) -> usize {
         let mut place = 0;
         while self.reversed[place].value != answer {
@@ -370,10 +397,31 @@ impl<const N: usize> Assembler<N> {
                 self.put(JUMP_BITS, bits, then, allow);
                 self.put_straight(LOAD, offset_of(argument))
             }
-            Verdict::RefuseNonzero { argument } => {
+            Verdict::Oneself => self.zero(0, self.answer(ALLOW), self.answer(REFUSE)),
+            Verdict::Priority { everybody } => {
+                let one = self.zero(1, self.answer(ALLOW), self.answer(REFUSE));
+                self.put(JUMP_EQUAL, everybody, self.answer(REFUSE), one);
+                self.put_straight(LOAD, offset_of(0))
+            }
+            Verdict::Policy => {
+                let others = self.zero(1, self.answer(ALLOW), self.answer(REFUSE));
+                self.zero(0, self.answer(ALLOW), others)
+            }
+            Verdict::Sockets => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
-                self.put(JUMP_EQUAL, 0, allow, refuse);
-                self.put_straight(LOAD, offset_of(argument))
+                self.any_of(NETLINK, allow, refuse);
+                let netlink = self.put_straight(LOAD, offset_of(2));
+                let family = self.any_of(FAMILIES, allow, refuse);
+                self.put(JUMP_EQUAL, n::AF_NETLINK, netlink, family);
+                self.put_straight(LOAD, offset_of(0))
+            }
+            Verdict::Limits { others } => {
+                // Who asks what the limit was has to be told, and here nobody could.
+                let asked = self.null(3, self.answer(PRETEND), self.answer(REFUSE));
+                let core = self.null(2, self.answer(ALLOW), asked);
+                self.put(JUMP_EQUAL, g::RLIMIT_CORE, core, self.answer(ALLOW));
+                let limit = self.put_straight(LOAD, offset_of(1));
+                self.zero(0, limit, if others == ALLOW { limit } else { self.answer(others) })
             }
             Verdict::Operations => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
@@ -397,6 +445,20 @@ impl<const N: usize> Assembler<N> {
                 self.put_straight(LOAD, offset_of(argument))
             }
         }
+    }
+
+    /// Goes on at `then` if an argument of 32 bits is 0.
+    const fn zero(&mut self, argument: u32, then: usize, otherwise: usize) -> usize {
+        self.put(JUMP_EQUAL, 0, then, otherwise);
+        self.put_straight(LOAD, offset_of(argument))
+    }
+
+    /// Goes on at `then` if a pointer is null.
+    const fn null(&mut self, argument: u32, then: usize, otherwise: usize) -> usize {
+        self.put(JUMP_EQUAL, 0, then, otherwise);
+        let upper = self.put_straight(LOAD, offset_of(argument) + 4);
+        self.put(JUMP_EQUAL, 0, upper, otherwise);
+        self.put_straight(LOAD, offset_of(argument))
     }
 
     /// Goes on at `then` if the loaded word is one of `items`.
@@ -431,6 +493,7 @@ const fn assemble<const N: usize>(refused: Refused) -> Assembler<N> {
     program.put_straight(RETURN, REFUSE);
     program.put_straight(RETURN, ALLOW);
     program.put_straight(RETURN, NOTIFY);
+    program.put_straight(RETURN, PRETEND);
     program.search(&table, 0, table.length);
     let search = program.put_straight(LOAD, NUMBER);
     program.put(JUMP_EQUAL, ARCHITECTURE, search, kill);
@@ -458,7 +521,7 @@ macro_rules! filter {
     };
 }
 
-const NOTHING: Refused = Refused { metadata: false, network: false, outside: false, system_v: false, broker: false };
+const NOTHING: Refused = Refused { metadata: false, network: false, outside: false, alone: false, broker: false };
 
 filter!(FILTER,);
 filter!(FILTER_METADATA, metadata);
@@ -468,14 +531,14 @@ filter!(FILTER_OUTSIDE, outside);
 filter!(FILTER_OUTSIDE_METADATA, outside metadata);
 filter!(FILTER_OUTSIDE_NETWORK, outside network);
 filter!(FILTER_OUTSIDE_METADATA_NETWORK, outside metadata network);
-filter!(FILTER_ALONE, outside system_v);
-filter!(FILTER_ALONE_METADATA, outside system_v metadata);
-filter!(FILTER_ALONE_NETWORK, outside system_v network);
-filter!(FILTER_ALONE_METADATA_NETWORK, outside system_v metadata network);
+filter!(FILTER_ALONE, outside alone);
+filter!(FILTER_ALONE_METADATA, outside alone metadata);
+filter!(FILTER_ALONE_NETWORK, outside alone network);
+filter!(FILTER_ALONE_METADATA_NETWORK, outside alone metadata network);
 filter!(FILTER_BROKER, broker);
 filter!(FILTER_BROKER_NETWORK, broker network);
-filter!(FILTER_ALONE_BROKER, outside system_v broker);
-filter!(FILTER_ALONE_BROKER_NETWORK, outside system_v broker network);
+filter!(FILTER_ALONE_BROKER, outside alone broker);
+filter!(FILTER_ALONE_BROKER_NETWORK, outside alone broker network);
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {

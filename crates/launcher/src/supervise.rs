@@ -367,8 +367,6 @@ fn end_as(wait_status: WaitStatus) -> ! {
     if signal == 0 {
         sys::exit((wait_status >> 8) & 0xff);
     }
-    // The command's core is its own business; ours would only hide it.
-    let _ = sys::set_limit(g::RLIMIT_CORE, (0, 0));
     let _ = sys::kill(sys::getpid(), signal);
     let _ = sys::block(Signals::NONE);
     // Some signals do not end a process by default.

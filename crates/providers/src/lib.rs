@@ -49,6 +49,7 @@ mod canary;
 mod chain;
 mod closed;
 mod control_groups;
+mod crashes;
 mod custom_runner;
 mod environment;
 mod hard_links;

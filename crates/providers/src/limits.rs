@@ -64,7 +64,7 @@ impl Kernel {
 ///
 /// SECURITY: in another one, whatever number we have may be user 0 of the host, whom RLIMIT_NPROC does not bind, and nothing
 /// that can be read from inside says so.
-fn is_first_user_namespace(map: &str) -> bool {
+pub(crate) fn is_first_user_namespace(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 

@@ -246,6 +246,7 @@ fn facts(objects: &Objects, file: i32, received: &Received) -> Result<Facts, Err
         affinity: affinity[0],
         limit: limit.rlim_cur,
         ioprio: sys!(libc::SYS_ioprio_get, 1, 0)?,
+        policy: sys!(libc::SYS_sched_getscheduler, 0)?,
         oom: std::fs::read_to_string("/proc/self/oom_score_adj")?.trim().to_owned(),
     })
 }

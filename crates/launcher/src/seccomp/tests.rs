@@ -161,6 +161,70 @@ fn only_listed_socket_families_are_open() {
 }
 
 #[test]
+fn of_netlink_only_what_talks_to_the_kernel_is_open() {
+    for protocol in 0..32_u32 {
+        let expected = if [0, 4, 15, 16].contains(&protocol) { ALLOW } else { REFUSE };
+        for high in [0, 7 << 32] {
+            let arguments = [u64::from(n::AF_NETLINK), 3, u64::from(protocol) | high, 0, 0, 0];
+            assert_eq!(of(g::__NR_socket, arguments), expected, "{protocol}");
+        }
+        // Of other families the protocol is nobody's business: IPPROTO_UDP and the like.
+        assert_eq!(of(g::__NR_socket, [n::AF_INET.into(), 2, protocol.into(), 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn the_limit_on_cores_is_read_and_seems_to_be_set() {
+    let filters = [FILTER, FILTER_METADATA_NETWORK, FILTER_OUTSIDE, FILTER_BROKER, FILTER_ALONE, FILTER_ALONE_BROKER];
+    let (core, other) = (u64::from(g::RLIMIT_CORE), u64::from(g::RLIMIT_NOFILE));
+    for filter in filters {
+        let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);
+        let limit = |resource, new, old| on(g::__NR_prlimit64, [0, resource, new, old, 0, 0]);
+        for pointer in [8, 8 << 32] {
+            assert_eq!(limit(core, pointer, 0), PRETEND);
+            assert_eq!(limit(core | (7 << 32), pointer, 0), PRETEND);
+            assert_eq!(limit(core, pointer, pointer), REFUSE);
+            assert_eq!(limit(core, 0, pointer), ALLOW);
+            assert_eq!(limit(other, pointer, pointer), ALLOW);
+        }
+        assert_eq!(on(g::__NR_setrlimit, [core, 8, 0, 0, 0, 0]), PRETEND);
+        assert_eq!(on(g::__NR_setrlimit, [other, 8, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(on(g::__NR_getrlimit, [core, 8, 0, 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn without_a_pid_namespace_nobody_elses_priority_changes() {
+    let alone = ALONE.into_iter().chain([FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK]);
+    for filter in alone {
+        let on = |number, first, second| verdict(filter, ARCHITECTURE, number, [first, second, 0, 0, 0, 0]);
+        // Which: a process, a group, a user. Who: oneself, another.
+        for (number, first) in [(g::__NR_setpriority, 0), (g::__NR_ioprio_set, 1)] {
+            for who in [0, 7 << 32] {
+                assert_eq!(on(number, first, who), ALLOW);
+                assert_eq!(on(number, first + 1, who), ALLOW);
+                assert_eq!(on(number, first + 2, who), REFUSE);
+            }
+            for which in 0..4 {
+                assert_eq!(on(number, which, 4711), REFUSE);
+            }
+        }
+        for number in [g::__NR_sched_setparam, g::__NR_sched_setattr] {
+            assert_eq!((on(number, 0, 8), on(number, 4711, 8)), (ALLOW, REFUSE));
+        }
+        // SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_OTHER with SCHED_RESET_ON_FORK.
+        for (policy, others) in [(0, ALLOW), (3, REFUSE), (5, REFUSE), (0x4000_0000, REFUSE)] {
+            assert_eq!(on(g::__NR_sched_setscheduler, 0, policy), ALLOW);
+            assert_eq!(on(g::__NR_sched_setscheduler, 4711, policy), others, "{policy:#x}");
+        }
+    }
+    for number in [g::__NR_setpriority, g::__NR_ioprio_set, g::__NR_sched_setscheduler, g::__NR_sched_setattr] {
+        assert_eq!(of(number, [2, 4711, 0, 0, 0, 0]), ALLOW, "{number}");
+        assert_eq!(verdict(FILTER_OUTSIDE, ARCHITECTURE, number, [2, 4711, 0, 0, 0, 0]), ALLOW, "{number}");
+    }
+}
+
+#[test]
 fn with_a_broker_only_calls_that_change_something_reach_it() {
     for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK] {
         let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);

@@ -48,6 +48,7 @@ impl LocalProvider {
             statement.notes.push(note.to_owned());
         }
         statement.notes.extend(request.bounds.given_up.clone());
+        statement.notes.extend(crate::crashes::note(backend).map(str::to_owned));
         let theirs = call.environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| home.clone());
         let home = if call.ours { theirs } else { std::env::var_os("HOME") };
         if let Some(home) = home.map(PathBuf::from).filter(|home| home.is_absolute() && request.out_of_sight(home)) {

@@ -53,6 +53,10 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("net-raw", "open a raw socket", |_| socket(AF_INET, SOCK_RAW, libc::IPPROTO_ICMP).map(drop)),
     attempt("net-packet", "open a packet socket", |_| socket(libc::AF_PACKET, SOCK_RAW, 0).map(drop)),
     attempt("net-netlink", "open a routing netlink socket", |_| socket(libc::AF_NETLINK, SOCK_RAW, 0).map(drop)),
+    attempt("net-netlink-usersock", "open a netlink socket to other processes", |_| {
+        const NETLINK_USERSOCK: i32 = 2;
+        socket(libc::AF_NETLINK, SOCK_RAW, NETLINK_USERSOCK).map(drop)
+    }),
     attempt("net-vsock", "open a VM socket", |_| socket(libc::AF_VSOCK, SOCK_STREAM, 0).map(drop)),
     attempt("net-vsock-high-bits", "open a VM socket by a family with high bits", |_| {
         // The kernel looks at 32 bits of it; a filter that compares 64 sees another number.

@@ -79,6 +79,10 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
     attempt("proc-ioprio", "change its I/O priority", |t| {
         sys!(libc::SYS_ioprio_set, 1, t.pid()?, (2 << 13) | 7).map(drop)
     }),
+    attempt("proc-sched-policy", "give it a lower scheduling policy", |t| {
+        let parameter = 0i32;
+        sys!(libc::SYS_sched_setscheduler, t.pid()?, libc::SCHED_BATCH, read(&parameter)).map(drop)
+    }),
     attempt("proc-oom-score", "raise its oom_score_adj", |t| {
         let fd = open(&t.victim("oom_score_adj"), O_WRONLY)?;
         write_all(fd, b"500")

@@ -46,6 +46,26 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         wait(pid)?;
         traced
     }),
+    attempt("ws-own-priority", "lower the own priority, by number 0", |_| {
+        sys!(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, 19)?;
+        sys!(libc::SYS_ioprio_set, 1, 0, (2 << 13) | 7)?;
+        let parameter = 0i32;
+        sys!(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, sys::read(&parameter)).map(drop)
+    }),
+    attempt("ws-thread-scheduling", "set processors and policy of an own thread, by its number", |_| {
+        // What pthread_setaffinity_np(3) and pthread_setschedparam(3) do.
+        let thread = sys!(libc::SYS_gettid)?;
+        let mut set = [0u64; 16];
+        sys!(libc::SYS_sched_getaffinity, thread, 128usize, write(&mut set))?;
+        sys!(libc::SYS_sched_setaffinity, thread, 128usize, sys::read(&set))?;
+        let parameter = 0i32;
+        sys!(libc::SYS_sched_setscheduler, thread, libc::SCHED_OTHER, sys::read(&parameter)).map(drop)
+    }),
+    attempt("ws-core-limit", "set the limit on cores", |_| {
+        let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        sys!(libc::SYS_setrlimit, libc::RLIMIT_CORE, sys::read(&limit))?;
+        sys!(libc::SYS_prlimit64, 0, libc::RLIMIT_CORE, sys::read(&limit), 0).map(drop)
+    }),
     attempt("ws-abstract-socket", "serve and connect an abstract socket inside", |t| {
         ipc::talk_to_self(&c(format!("@{}.inside.{}", t.context.tag, std::process::id())))
     }),
