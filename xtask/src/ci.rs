@@ -102,12 +102,21 @@ impl Run {
 
     /// What the launcher's own suites say of it holds for a resident one.
     fn by_resident(&mut self, programs: &[&TestProgram]) {
-        let name = "life cycle and streams by a resident launcher";
+        let name = "by a resident launcher, and prepared ahead";
         println!("\n== {name}");
         let begun = Instant::now();
         let (mut tally, mut outcome) = (Tally::default(), Ok(()));
-        for program in programs.iter().filter(|it| ["lifecycle", "streams"].contains(&it.name.as_str())) {
-            for backend in ["namespace/", "landlock/"] {
+        // Under namespaces the calls of these suites are prepared ahead, but for those with files or terminals for streams.
+        let suites: [(&[&str], &[&str]); 2] = [
+            (&["lifecycle", "streams"], &["namespace/", "landlock/"]),
+            (&["ends", "roots", "report", "doors"], &["namespace"]),
+        ];
+        let chosen = suites.iter().flat_map(|(names, filters)| {
+            let chosen = programs.iter().filter(|it| names.contains(&it.name.as_str()));
+            chosen.map(move |program| (program, *filters))
+        });
+        for (program, filters) in chosen {
+            for backend in filters {
                 let mut command = self.command(&program.path);
                 let command = command.arg(backend).env("PINFOLD_TEST_DRIVER", "resident");
                 let (counted, result) = step::execute(command, 30 * MINUTE);

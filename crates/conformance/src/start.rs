@@ -66,7 +66,7 @@ pub enum Driver {
     Cli,
     /// `pinfold-run` with a plan made here, the same as the CLI's: for what the CLI would hide from the launcher.
     Launcher,
-    /// A program that makes two calls by a resident launcher (`pinfold-by-resident`); this is the second one. Where the
+    /// A program that makes three calls by a resident launcher (`pinfold-by-resident`); this is the third one. Where the
     /// mechanism has none (bubblewrap), as [`Driver::Launcher`]. It leaves its outcome in the same place.
     Resident,
 }

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 use linux_raw_sys::{general as g, prctl as p};
 
+use crate::ahead;
 use crate::capabilities;
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
@@ -17,9 +18,17 @@ use crate::streams::Pumps;
 use crate::sys::{self, Signals, Stat, Text, Vector};
 
 /// The working directory, by path and by identity.
+#[derive(Clone, Copy)]
 pub(crate) struct Directory {
-    path: &'static CStr,
-    identity: Stat,
+    pub(crate) path: &'static CStr,
+    pub(crate) identity: Stat,
+}
+
+/// What to execute, and where.
+pub(crate) struct Called {
+    pub(crate) command: &'static [Text],
+    pub(crate) environment: &'static [Text],
+    pub(crate) directory: Option<Directory>,
 }
 
 impl Directory {
@@ -27,8 +36,8 @@ impl Directory {
     pub(crate) fn find(plan: &Plan) -> Result<Option<Self>, Failure> {
         let path = match plan.directory {
             Some(path) => path,
-            // Without a new mount tree the directory that we are in is the right one already.
-            None if plan.wall == Wall::Landlock => return Ok(None),
+            // It comes with the command; or the directory that we are in is the right one already, without a new mount tree.
+            None if plan.awaits.is_some() || plan.wall == Wall::Landlock => return Ok(None),
             None => {
                 let buffer = sys::allocate(g::PATH_MAX as usize).or_fail("cwd", "no memory")?;
                 sys::working_directory(buffer).or_fail("cwd", "the working directory has no path (was it removed?)")?
@@ -98,12 +107,12 @@ impl Command {
     /// Raises the walls around this process and executes the command; or executes nothing, says why, and exits.
     pub(crate) fn become_it(&self) -> ! {
         let refused = match self.confine() {
-            Ok(()) => self.execute(),
+            Ok(called) => self.execute(called),
             Err(failure) => Refused::Setup(failure),
         };
         self.progress.0.store(Progress::FAILED, Ordering::Relaxed);
         match refused {
-            Refused::Exec(errno) => self.exec_failed(errno),
+            Refused::Exec(name, errno) => self.exec_failed(name, errno),
             Refused::Setup(failure) => {
                 self.status.setup_failed(&failure);
                 sys::exit(125)
@@ -112,7 +121,7 @@ impl Command {
     }
 
     /// The walls of one process, in the order in which they stand.
-    fn confine(&self) -> Result<(), Failure> {
+    fn confine(&self) -> Result<Called, Failure> {
         let plan = &self.plan;
         // 1. No controlling terminal, and a process group or session of its own.
         self.leave_session()?;
@@ -125,8 +134,12 @@ impl Command {
         let abi = if plan.landlock > 0 { landlock::restrict(plan, self.trees)? } else { 0 };
         // 5. Which system calls there are.
         seccomp::restrict(plan)?;
-        // 6. Where it starts.
-        if let Some(directory) = &self.directory {
+        // 6. What it is, if that has to be waited for; and where it starts.
+        let called = match plan.awaits {
+            Some(socket) => ahead::wait(plan, socket)?,
+            None => Called { command: plan.command, environment: plan.environment, directory: self.directory },
+        };
+        if let Some(directory) = &called.directory {
             directory.enter()?;
         }
         // 7. Every wall stands.
@@ -139,7 +152,7 @@ impl Command {
         });
         line.text(" seccomp=1");
         self.status.send(&mut line);
-        Ok(())
+        Ok(called)
     }
 
     /// Without a PID namespace: ends with the process that must not be outlived.
@@ -176,9 +189,9 @@ impl Command {
     }
 
     /// Executes the command; returns only if that was refused.
-    fn execute(&self) -> Refused {
+    fn execute(&self, called: Called) -> Refused {
         let prepare = || {
-            let environment = environment(&self.plan).or_fail("supervisor", "no memory")?;
+            let environment = environment(&self.plan, called.environment).or_fail("supervisor", "no memory")?;
             if let Some(limit) = self.files_limit {
                 sys::set_limit(g::RLIMIT_NOFILE, limit)
                     .or_fail("supervisor", "cannot restore the limit on open files")?;
@@ -190,15 +203,16 @@ impl Command {
         match prepare() {
             Ok(environment) => {
                 self.progress.0.store(Progress::EXECUTING, Ordering::Relaxed);
-                Refused::Exec(execute_in_path(self.plan.command, self.path(), &environment))
+                let errno = execute_in_path(called.command, self.path(called.environment), &environment);
+                Refused::Exec(called.command.first().map(|name| name.as_cstr()), errno)
             }
             Err(failure) => Refused::Setup(failure),
         }
     }
 
     /// The value of PATH as the command will see it.
-    fn path(&self) -> &'static [u8] {
-        let mut value = environment_value(self.plan.environment, b"PATH");
+    fn path(&self, environment: &'static [Text]) -> &'static [u8] {
+        let mut value = environment_value(environment, b"PATH");
         for choice in self.plan.choices() {
             match choice {
                 Choice::Set(text) => value = text.to_bytes().strip_prefix(b"PATH=").or(value),
@@ -209,12 +223,12 @@ impl Command {
         value.unwrap_or(DEFAULT_PATH)
     }
 
-    fn exec_failed(&self, errno: Errno) -> ! {
+    fn exec_failed(&self, name: Option<&CStr>, errno: Errno) -> ! {
         self.status.send(Line::new().text("exec-failed ").number(errno.0.into()));
         let mut line = Line::new();
         line.text("pinfold-run: cannot execute ");
-        if let Some(name) = self.plan.command.first() {
-            line.escaped(name.as_cstr());
+        if let Some(name) = name {
+            line.escaped(name);
         }
         // Standard error may be closed or full; there is nowhere else to say so.
         let _ = line.text(": ").text(errno.text()).send(2);
@@ -233,18 +247,18 @@ fn bound((kind, most): (Limit, u64)) -> Result<(), Errno> {
 
 enum Refused {
     Setup(Failure),
-    Exec(Errno),
+    Exec(Option<&'static CStr>, Errno),
 }
 
 /// Where programs are looked for without PATH: what execvp(3) of the C libraries does, less the current directory.
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/bin:/usr/bin";
 
 /// The environment of the command: the caller's, with the plan's changes.
-fn environment(plan: &Plan) -> Result<Vector, Errno> {
+fn environment(plan: &Plan, callers: &'static [Text]) -> Result<Vector, Errno> {
     let changes = || plan.choices().filter(|choice| matches!(choice, Choice::Set(_) | Choice::Unset(_)));
     let count = changes().count();
     if count == 0 && !plan.restore {
-        return Ok(Vector::of_stack(plan.environment));
+        return Ok(Vector::of_stack(callers));
     }
     let replaced = |text: &CStr| {
         let name = text.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
@@ -255,9 +269,9 @@ fn environment(plan: &Plan) -> Result<Vector, Errno> {
         })
     };
     let restored = |text| if plan.restore { given_back(text) } else { text };
-    let kept = plan.environment.iter().copied().map(restored).filter(|text| !replaced(text.as_cstr()));
+    let kept = callers.iter().copied().map(restored).filter(|text| !replaced(text.as_cstr()));
     let set = changes().filter_map(|choice| if let Choice::Set(text) = choice { Some(Text::from(text)) } else { None });
-    Vector::collect(kept.chain(set), plan.environment.len() + count)
+    Vector::collect(kept.chain(set), callers.len() + count)
 }
 
 /// True if the whole name fits the pattern, in which `*` stands for any bytes. Letters fit in either case, because names of

@@ -17,6 +17,7 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("pinfold-launcher: only x86_64 Linux has its system calls and first instructions written down");
 
+mod ahead;
 mod brokered;
 mod canary;
 mod capabilities;

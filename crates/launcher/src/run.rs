@@ -60,7 +60,7 @@ fn prepare(start: Start, status: &mut Status) -> Result<Command, Failure> {
     *status = descriptors::open_status(&plan)?;
     // 3. Nothing else that the caller had open.
     let outer = if plan.guarded { Some(guard::relieve()?) } else { None };
-    descriptors::close_all(3, [status.0, plan.broker.or(outer)])?;
+    descriptors::close_all(3, [status.0, plan.broker.or(plan.awaits).or(outer)])?;
     // 4. No signal setting of the caller's.
     descriptors::reset_signals();
     // 5. Standard streams mean their redirection and nothing beyond it.

@@ -145,14 +145,23 @@ fn take_place(call: &Call) -> Result<Start, Failure> {
     for (fd, number) in call.passed() {
         sys::duplicate_onto(fd, number).or_fail("descriptors", "cannot take over a descriptor")?;
     }
-    let mut words = Words::Block(spec::load(block)?);
+    let (arguments, rest) = counted(Words::Block(spec::load(block)?))?;
+    let environment = all(rest)?;
+    Ok(Start { arguments, environment, caller: Some(call.numbers[1]).filter(|caller| *caller > 0) })
+}
+
+/// Takes a number and as many words; returns them and what follows.
+pub(crate) fn counted(mut words: Words) -> Result<(&'static [Text], Words), Failure> {
     let count = words.next().and_then(|count| number(count.to_bytes())).and_then(|count| usize::try_from(count).ok());
     let count = count
         .filter(|count| *count <= MOST_WORDS)
         .ok_or(Failure::new("spec", "a call begins with the number of its arguments"))?;
-    let arguments = Vector::texts(words.map(Text::from), count).or_fail("spec", "no memory")?;
-    let variables = words.skip(count);
-    let environment =
-        Vector::texts(variables.clone().map(Text::from), variables.count()).or_fail("spec", "no memory")?;
-    Ok(Start { arguments, environment, caller: Some(call.numbers[1]).filter(|caller| *caller > 0) })
+    let taken = Vector::texts(words.map(Text::from), count).or_fail("spec", "no memory")?;
+    words.by_ref().take(count).for_each(drop);
+    Ok((taken, words))
+}
+
+/// Takes all words that are left.
+pub(crate) fn all(words: Words) -> Result<&'static [Text], Failure> {
+    Vector::texts(words.map(Text::from), words.count()).or_fail("spec", "no memory")
 }

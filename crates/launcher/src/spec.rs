@@ -93,6 +93,8 @@ pub(crate) enum Choice {
     StatusFile(&'static CStr),
     /// A socket on which the broker waits for the filter's listener.
     Broker(i32),
+    /// A socket on which the command comes once the walls stand.
+    Await(i32),
     FromDescriptor(i32),
     FromFile(&'static CStr),
     /// `--`: the command follows.
@@ -122,9 +124,11 @@ pub(crate) struct Plan {
     pub(crate) status_descriptor: Option<i32>,
     pub(crate) status_file: Option<&'static CStr>,
     pub(crate) broker: Option<i32>,
+    /// Where the command comes from, if it is not known yet.
+    pub(crate) awaits: Option<i32>,
     /// How many writable roots there are.
     pub(crate) roots: usize,
-    /// The command and its arguments; never empty.
+    /// The command and its arguments; empty if it is not known yet, and only then.
     pub(crate) command: &'static [Text],
     pub(crate) environment: &'static [Text],
     /// Read once: there may be thousands, and each is asked for by many.
@@ -238,6 +242,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         status_descriptor: None,
         status_file: None,
         broker: None,
+        awaits: None,
         roots: 0,
         command,
         environment,
@@ -265,6 +270,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::StatusDescriptor(fd) => plan.status_descriptor.replace(fd).is_some() || plan.status_file.is_some(),
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Broker(fd) => plan.broker.replace(fd).is_some(),
+            Choice::Await(fd) => plan.awaits.replace(fd).is_some(),
             Choice::Network(value) => network.replace(value).is_some(),
             Choice::Place(..) | Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
@@ -311,8 +317,11 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     if plan.broker.is_some() && plan.deny_metadata {
         return Err(usage("--broker-fd and --deny-metadata exclude each other"));
     }
-    if command.is_empty() {
-        return Err(usage("missing `-- COMMAND`"));
+    if plan.awaits.is_some() && (plan.wall == Wall::Landlock || plan.broker.is_some() || plan.directory.is_some()) {
+        return Err(usage("--await-fd is for --wall namespace without --broker-fd and --cwd"));
+    }
+    if command.is_empty() != plan.awaits.is_some() {
+        return Err(usage("missing `-- COMMAND`, or one beside --await-fd"));
     }
     Ok(plan)
 }
@@ -396,6 +405,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         b"--status-fd" => Choice::StatusDescriptor(descriptor(value()?)?),
         b"--status-file" => Choice::StatusFile(absolute(value()?)?),
         b"--broker-fd" => Choice::Broker(descriptor(value()?)?),
+        b"--await-fd" => Choice::Await(descriptor(value()?)?),
         b"--from-fd" => Choice::FromDescriptor(descriptor(value()?)?),
         b"--from-file" => Choice::FromFile(absolute(value()?)?),
         _ => return Err(usage("unknown argument:").of(word)),
@@ -527,6 +537,19 @@ mod tests {
         assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0").ok(), Some(Some(7)));
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--deny-metadata\0--broker-fd\x007\0").is_err());
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0--broker-fd\x008\0").is_err());
+    }
+
+    #[test]
+    fn a_command_comes_with_the_plan_or_is_awaited() {
+        assert!(plan_of(b"--wall\0namespace\0--landlock\x001\0--await-fd\x007\0").is_err());
+        let words = Words::Block(b"--wall\0namespace\0--landlock\x001\0--await-fd\x007\0");
+        assert_eq!(assemble(words, &[], &[]).map(|plan| plan.awaits).ok(), Some(Some(7)));
+        assert!(assemble(Words::Block(b"--wall\0namespace\0--landlock\x001\0"), &[], &[]).is_err());
+        for more in [&b"--broker-fd\x008\0"[..], b"--cwd\0/\0", b"--await-fd\x008\0"] {
+            let block = [b"--wall\0namespace\0--landlock\x001\0--await-fd\x007\0", more].concat();
+            assert!(assemble(Words::Block(block.leak()), &[], &[]).is_err());
+        }
+        assert!(assemble(Words::Block(b"--wall\0landlock\0--landlock\x001\0--await-fd\x007\0"), &[], &[]).is_err());
     }
 
     #[test]

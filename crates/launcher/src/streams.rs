@@ -69,6 +69,14 @@ fn kind(number: i32) -> Result<(Kind, sys::Stat, usize), Failure> {
     Ok((kind, stat, flags))
 }
 
+/// Puts a stream in place that came after the others were looked at: an anonymous pipe, and nothing else.
+pub(crate) fn take(stream: i32, number: i32) -> Result<(), Failure> {
+    if !(0..3).contains(&number) || sys::file_system(stream) != Ok(PIPE_FILE_SYSTEM) {
+        return Err(Failure::new("stdio", "what comes with a command must be a pipe for a standard stream"));
+    }
+    sys::duplicate_onto(stream, number).or_fail("stdio", "cannot install a standard stream")
+}
+
 /// Copies in one direction, between a file outside and a pipe inside.
 ///
 /// SECURITY: it never waits in a call. Who waits does not see the caller end, and the command, which can open its pipe the

@@ -140,7 +140,7 @@ fn execute_beside(command: &Command) -> Result<i32, Failure> {
 impl Outer {
     fn watch(mut self, mut command: Command) -> ! {
         command.pumps.keep_outside_only();
-        command.plan.broker.into_iter().for_each(sys::close);
+        command.plan.broker.into_iter().chain(command.plan.awaits).for_each(sys::close);
         // The caller should see the end of a stream when the command closes it. Standard error stays, for our own words.
         sys::close(0);
         sys::close(1);

@@ -241,6 +241,9 @@ pub struct RunOptions {
     /// ours without a terminal; the command is so as well. Streams that are inherited, bubblewrap and an operator's own runner
     /// do without it, and so does every call while it cannot be had.
     ///
+    /// After two calls with the same plan under `linux_namespace`, the walls of the next one are raised while one runs
+    /// (`docs/decisions/0049`): a process waits for it up to a minute, as a child of ours.
+    ///
     /// It is started anew when what a child would inherit has changed: users, groups, capabilities, limits, namespaces, control
     /// group, umask, priority, seccomp filters. What cannot be looked at does not count: a Landlock domain that a process with
     /// CAP_SYS_ADMIN takes up without `no_new_privs` after its first call does not reach its later ones.

@@ -206,6 +206,7 @@ pub(crate) fn attempt(
         on_spawn: None,
         refusals: None,
         resident: None,
+        ahead: None,
     })?;
     let status = Status::parse(&ended.status);
     Ok((ended, status))

@@ -8,7 +8,7 @@ use crate::launcher;
 use crate::linux_bwrap::plan::{Features, LADDER, MAX_ARGUMENTS};
 use crate::plan::{Proof, Request, Statement, StatusTo};
 use crate::protected::Protected;
-use crate::run::{Ended, Stopped};
+use crate::run::{Ended, Lasting, Stopped};
 use crate::runtime_dir::RuntimeDir;
 use crate::status::Status;
 use crate::{custom_runner, linux_bwrap, linux_landlock, linux_namespace};
@@ -147,6 +147,8 @@ pub(crate) struct Wrapped {
     pub(crate) argv: Vec<OsString>,
     pub(crate) passed: Vec<OwnedFd>,
     pub(crate) plan_file: Option<tempfile::TempPath>,
+    /// What walls that stand already must have been raised for, to serve this call.
+    pub(crate) lasting: Option<Lasting>,
 }
 
 /// Turns a plan into an argv.
@@ -175,7 +177,7 @@ pub(crate) fn wrap(
         }
         let mut argv = runner.argv.clone();
         argv.extend(custom_runner::plan::plan(request, host.launcher.clone().ok().as_slice()));
-        return Ok(Wrapped { argv, passed: Vec::new(), plan_file: None });
+        return Ok(Wrapped { argv, passed: Vec::new(), plan_file: None, lasting: None });
     }
     let launcher = host.launcher().map_err(unavailable)?;
     let asked = request;
@@ -195,6 +197,11 @@ pub(crate) fn wrap(
         // The broker is outside of the walls: variables that steer the loader of its program are not for it.
         launcher::push(&mut words, &["--broker-fd", broker::SOCKET, "--restore"]);
     }
+    let lasting = (backend == Backend::Namespace && !asked.is_brokered()).then(|| {
+        let lasting = words.len() - request.own_words().len();
+        let copied = request.own_copies.iter().map(PathBuf::as_path);
+        Lasting::new(words[..lasting].to_vec(), copied.chain(request.keeps()))
+    });
     let (mut passed, mut plan_file) = (Vec::new(), None);
     let inner = if launcher::fits_inline(&words) {
         launcher::prefix(launcher, words)
@@ -224,10 +231,10 @@ pub(crate) fn wrap(
         let mut argv = broker::prefix(program, backend, asked);
         argv.extend(inner);
         let argv = launcher::outside(launcher, [], argv);
-        return Ok(Wrapped { argv, passed, plan_file });
+        return Ok(Wrapped { argv, passed, plan_file, lasting: None });
     }
     if backend != Backend::Bwrap {
-        return Ok(Wrapped { argv: inner, passed, plan_file });
+        return Ok(Wrapped { argv: inner, passed, plan_file, lasting });
     }
     linux_bwrap::probe::trusted(&usable.program).map_err(unavailable)?;
     let mut visible = vec![launcher.to_owned()];
@@ -254,7 +261,7 @@ pub(crate) fn wrap(
     // SECURITY: bubblewrap is linked dynamically and runs before there is a wall; what variables name, such as a library in
     // the workspace, must not be loaded into it.
     let argv = launcher::guarded(launcher, argv);
-    Ok(Wrapped { argv, passed, plan_file })
+    Ok(Wrapped { argv, passed, plan_file, lasting: None })
 }
 
 /// What a mechanism states about a call.

@@ -149,11 +149,8 @@ impl Request {
         self.attached().into_iter().for_each(|root| push_root(words, root));
     }
 
-    /// Working directory, environment and status: the same in every plan.
+    /// Environment and bounds, and last what belongs to one call: the same in every plan.
     pub(crate) fn push_rest(&self, words: &mut Vec<OsString>, temp: Option<&Path>) {
-        if let Some(cwd) = &self.cwd {
-            push(words, &["--cwd".as_ref(), cwd.as_os_str()]);
-        }
         if let Some(temp) = temp {
             // tmux keeps its sockets in a place of its own, or else in /tmp.
             for name in ["TMPDIR", "TMP", "TEMP", "TMUX_TMPDIR"] {
@@ -168,11 +165,21 @@ impl Request {
         for (kind, most) in &self.bounds.words {
             push(words, &["--limit", kind, &most.to_string()]);
         }
+        words.extend(self.own_words());
+    }
+
+    /// Working directory and status, which two calls with the same walls do not share.
+    pub(crate) fn own_words(&self) -> Vec<OsString> {
+        let mut words = Vec::new();
+        if let Some(cwd) = &self.cwd {
+            push(&mut words, &["--cwd".as_ref(), cwd.as_os_str()]);
+        }
         match &self.status {
             StatusTo::Nowhere => {}
-            StatusTo::Descriptor(number) => push(words, &["--status-fd", &number.to_string()]),
-            StatusTo::File(path) => push(words, &["--status-file".as_ref(), path.as_os_str()]),
+            StatusTo::Descriptor(number) => push(&mut words, &["--status-fd", &number.to_string()]),
+            StatusTo::File(path) => push(&mut words, &["--status-file".as_ref(), path.as_os_str()]),
         }
+        words
     }
 }
 

@@ -1,5 +1,6 @@
-//! Stands for a program that runs many commands: two calls of one provider whose processes the resident launcher makes. The
-//! first does nothing; the second is what the command line says, with the streams of this process.
+//! Stands for a program that runs many commands: three calls of one provider whose processes the resident launcher makes. The
+//! first two do nothing; the third is what the command line says, with the streams of this process. Under `linux_namespace`, if
+//! these are pipes or `/dev/null`, its walls stand before it begins (a call prepared ahead).
 //!
 //! `pinfold-by-resident run --backend B --mode M [--workspace DIR] [--writable DIR]... [--cwd DIR] [--report FILE] -- COMMAND…`,
 //! which are words of `pinfold run`. It passes signals on and ends as the command did. 99: a call was made without the resident
@@ -60,9 +61,12 @@ fn act() -> Result<ExitCode, String> {
     (call.restrictions.sockets, call.sockets) = (Sockets::Closed, Insistence::WherePossible);
 
     let first = RunOptions { stdin: Stream::Null, stdout: Stream::Null, stderr: Stream::Null, ..resident() };
-    match provider.run(&["/bin/true".into()], &policy, &call, &first, &Cancel::new()) {
-        // What is refused here is refused again below, and said then.
-        Ok(_) | Err(_) => {}
+    // Two of a kind: the third is prepared ahead where it can be.
+    for _ in 0..2 {
+        match provider.run(&["/bin/true".into()], &policy, &call, &first, &Cancel::new()) {
+            // What is refused here is refused again below, and said then.
+            Ok(_) | Err(_) => {}
+        }
     }
     let before = provider.resident().1;
 
@@ -83,7 +87,7 @@ fn act() -> Result<ExitCode, String> {
         std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     // A refusal before anything was started is no call.
-    if result.is_ok() && (before, provider.resident().1) != (1, 2) {
+    if result.is_ok() && (before, provider.resident().1) != (2, 3) {
         eprintln!("pinfold-by-resident: {before} and {} calls by the resident launcher", provider.resident().1);
         return Ok(ExitCode::from(NOT_RESIDENT));
     }

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+mod ahead;
 mod background;
 mod foreground;
 #[path = "../../../providers/tests/ground/mod.rs"]

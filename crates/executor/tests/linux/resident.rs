@@ -10,17 +10,17 @@ fn resident(world: &World) -> u32 {
     world.provider.resident().0.expect("a resident launcher")
 }
 
-fn signal(name: &str, pid: u32) {
+pub(super) fn signal(name: &str, pid: u32) {
     let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -{name} {pid}");
 }
 
-fn exists(pid: u32) -> bool {
+pub(super) fn exists(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']) && !rest.is_empty())
 }
 
-fn status_of(pid: u32, name: &str) -> String {
+pub(super) fn status_of(pid: u32, name: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
     line.trim().to_owned()

@@ -96,6 +96,7 @@ pub(crate) fn facts(host: &Host) -> BTreeMap<String, String> {
         on_spawn: None,
         refusals: None,
         resident: None,
+        ahead: None,
     }) {
         let text = String::from_utf8_lossy(&ended.stdout.bytes).trim().to_owned();
         facts.insert("bwrap_version".to_owned(), text);

@@ -83,6 +83,7 @@ impl LocalProvider {
             on_spawn: run.on_spawn.as_ref(),
             refusals: None,
             resident: None,
+            ahead: None,
         });
         let (ending, stdout, stderr) = outcome::unconfined(ended, &argv[0], run.timeout);
         let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));

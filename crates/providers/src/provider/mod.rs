@@ -46,6 +46,7 @@ mod bounded;
 mod files;
 mod full_access;
 mod report;
+mod resident;
 mod restricted;
 mod status_file;
 mod temp;
@@ -56,6 +57,7 @@ use before_start::{check_working_directory, never_started, passes_terminal, too_
 use bounded::{bounded_by, places_for};
 pub use files::FileRules;
 use full_access::Unconfined;
+use resident::may_be_ahead;
 use restricted::{closed_by, may_follow, not_too_many, visible_place};
 use status_file::prepare_status_file;
 
@@ -251,6 +253,7 @@ impl LocalProvider {
             let (prepared, position) = self.choose(&chain, &ours, &mut passed_over, cancel)?;
             let backend = prepared.backend;
             let mut whole = prepared.wrapped.argv;
+            let words = whole.len();
             whole.extend_from_slice(argv);
             let mark = (backend == Backend::Bwrap).then(linux_bwrap::start::Mark::new);
             mark.iter().for_each(|mark| mark.put(&mut whole));
@@ -266,6 +269,7 @@ impl LocalProvider {
             if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
                 return Ok(never_started(ending, prepared.report, begun));
             }
+            let ahead = may_be_ahead(prepared.wrapped.lasting, prepared.group.is_some(), call.cwd.as_deref(), words);
             let asking = begin_asking(backend, prepared.asks, run.asks.as_ref())?;
             let ended = crate::run::run(Start {
                 argv: &whole,
@@ -283,6 +287,7 @@ impl LocalProvider {
                 on_spawn: run.on_spawn.as_ref(),
                 refusals: run.refusals.as_ref(),
                 resident: resident.filter(|_| family != Family::Nested),
+                ahead: ahead.as_ref(),
             });
             let approved = approved(asking, &ended);
             mark.zip(ended.as_ref().ok()).inspect(|(mark, ended)| mark.end_left_behind_by(ended));
@@ -369,12 +374,6 @@ impl LocalProvider {
         }
         let mode = question.policy.mode;
         Err(limit.unwrap_or(SandboxError::Unavailable { mode, causes, runner_failure: None }))
-    }
-
-    /// Returns the resident launcher's process, if there is one, and how many calls began as processes that it or one before
-    /// it made.
-    pub fn resident(&self) -> (Option<u32>, u64) {
-        self.resident.facts()
     }
 
     /// Removes what is kept for a session between its calls: its private temp directory.

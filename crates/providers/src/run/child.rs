@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 
+#[derive(Debug)]
 pub(super) enum Child {
     Executed(std::process::Child),
     Made {
@@ -53,6 +54,8 @@ pub(super) struct Begun {
     pub(super) child: Child,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
+    /// The status channel, where it was made before the call.
+    pub(super) status: Option<OwnedFd>,
 }
 
 /// Executes the argv.
@@ -74,7 +77,7 @@ pub(super) fn execute(start: &Start<'_>, passed: Vec<OwnedFd>) -> io::Result<Beg
     command.preserved_fds(passed);
     let mut child = command.spawn()?;
     let (stdout, stderr) = (child.stdout.take().map(Into::into), child.stderr.take().map(Into::into));
-    Ok(Begun { child: Child::Executed(child), stdout, stderr })
+    Ok(Begun { child: Child::Executed(child), stdout, stderr, status: None })
 }
 
 fn stdio(stream: Stream) -> io::Result<Stdio> {

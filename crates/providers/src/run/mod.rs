@@ -17,12 +17,14 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+mod ahead;
 mod child;
 mod resident;
 mod sink;
 mod standing;
 mod terminals;
 
+pub(crate) use ahead::{Ahead, Lasting};
 use child::Child;
 pub(crate) use resident::Resident;
 use sink::Sink;
@@ -84,6 +86,8 @@ pub(crate) struct Start<'a> {
     pub(crate) refusals: Option<&'a std::sync::Arc<RefusalFeed>>,
     /// Makes the process, if it can, in place of executing the launcher.
     pub(crate) resident: Option<&'a Resident>,
+    /// What it may have prepared for this call already.
+    pub(crate) ahead: Option<&'a Ahead>,
 }
 
 /// Why we ended a process.
@@ -160,7 +164,8 @@ pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
         pidfd: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
         stdout: Sink::copied(begun.stdout, output, &io::stdout())?.observed(start.observe, Output::Stdout),
         stderr: Sink::copied(begun.stderr, error, &io::stderr())?.observed(start.observe, Output::Stderr),
-        status: Sink::new(start.status, Stream::Capture { limit: MAX_STATUS_BYTES })?.fed(start.refusals)?,
+        status: Sink::new(begun.status.or(start.status), Stream::Capture { limit: MAX_STATUS_BYTES })?
+            .fed(start.refusals)?,
         child: begun.child,
         family: start.family,
         leaderless: false,
@@ -415,6 +420,7 @@ mod tests {
             on_spawn: None,
             refusals: None,
             resident: None,
+            ahead: None,
         }
     }
 

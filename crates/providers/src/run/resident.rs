@@ -5,6 +5,7 @@
 //! says its number on a pipe before anything else, and the end of that pipe says that there is none. Then, and only then, the
 //! launcher is executed instead, as if there were no resident one.
 
+use super::ahead::{self, Ahead, Lasting, Waiting};
 use super::child::{Begun, Child, null};
 use super::standing::Standing;
 use super::{Start, passable, plan_descriptor};
@@ -21,7 +22,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -55,13 +55,19 @@ pub(crate) struct Resident {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Before `live`: what it has made is ended before what holds its parent is given up.
+    waiting: Option<Waiting>,
     live: Option<Live>,
     not_before: Option<Instant>,
     served: u64,
+    /// How many of those had walls that stood already.
+    ahead: u64,
+    /// What the call before was planned for: only who comes twice is expected a third time.
+    last: Option<Lasting>,
 }
 
 #[derive(Debug)]
-struct Live {
+pub(super) struct Live {
     socket: OwnedFd,
     process: OwnedFd,
     pid: u32,
@@ -82,6 +88,12 @@ impl Resident {
         (state.live.as_ref().map(|live| live.pid), state.served)
     }
 
+    /// The launcher that waits for the next call, if there is one, and how many calls others before it have taken.
+    pub(crate) fn ahead(&self) -> (Option<u32>, u64) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.waiting.as_ref().and_then(Waiting::pid), state.ahead)
+    }
+
     /// Begins a call; `None` if the launcher has to be executed for it.
     ///
     /// # Errors
@@ -91,6 +103,14 @@ impl Resident {
         let Some(program) = self.program.as_deref().filter(|program| start.argv[0] == program.as_os_str()) else {
             return Ok(None);
         };
+        let wanted = start.ahead.filter(|_| ahead::streams(start).is_some());
+        if let Some(wanted) = wanted {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(begun) = state.begin_ahead(program, start, wanted)? {
+                state.prepare(program, &wanted.lasting);
+                return Ok(Some(begun));
+            }
+        }
         let inherits =
             start.streams.iter().zip(start.given).any(|(it, given)| *it == Stream::Inherit && given.is_none());
         let block = block(start);
@@ -104,29 +124,24 @@ impl Resident {
         let Ok(directory) = openat(CWD, ".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) else {
             return Ok(None);
         };
-        let block = plan_descriptor(&block)?;
-        let (reply, their_reply) = pipe_with(PipeFlags::CLOEXEC)?;
-        let theirs = [&stdin, &their_stdout, &their_stderr];
-        let mut descriptors = vec![block.as_fd(), directory.as_fd(), their_reply.as_fd()];
-        descriptors.extend(theirs.iter().map(|fd| fd.as_fd()));
-        descriptors.extend(start.passed.iter().map(|fd| fd.as_fd()));
-        let mut numbers = vec![VERSION, getpid().as_raw_nonzero().get(), 0, 1, 2];
-        numbers.extend(start.passed.iter().map(AsRawFd::as_raw_fd));
+        let theirs = [stdin, their_stdout, their_stderr];
 
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(live) = state.live(program) else { return Ok(None) };
-        let sent = live.send(&numbers, &descriptors);
-        drop(descriptors);
-        drop((their_reply, block, stdin, their_stdout, their_stderr));
-        let made = if sent { live.answer(&reply) } else { Ok(None) };
-        let (hold, proven) = (live.hold.clone(), live.proven);
+        let made = live.make(&block, directory, &theirs, &start.passed);
+        drop(theirs);
+        let proven = live.proven;
         match made {
-            Ok(Some(pid)) => {
+            Ok(Some(child)) => {
                 live.proven = true;
                 state.served += 1;
-                Ok(Some(Begun { child: Child::made(pid, hold), stdout, stderr }))
+                if let Some(wanted) = wanted {
+                    state.prepare(program, &wanted.lasting);
+                }
+                Ok(Some(Begun { child, stdout, stderr, status: None }))
             }
             other => {
+                state.waiting = None;
                 state.live = None;
                 state.not_before = (!proven).then(|| Instant::now() + PAUSE);
                 other.map(|_| None)
@@ -140,6 +155,7 @@ impl State {
     fn live(&mut self, program: &Path) -> Option<&mut Live> {
         let standing = Standing::look(program)?;
         if self.live.as_ref().is_none_or(|live| live.standing != standing) {
+            self.waiting = None;
             self.live = None;
             if self.not_before.is_some_and(|when| Instant::now() < when) {
                 return None;
@@ -150,6 +166,32 @@ impl State {
             }
         }
         self.live.as_mut()
+    }
+
+    /// Begins a call behind walls that stand already, if they are its own.
+    fn begin_ahead(&mut self, program: &Path, start: &Start<'_>, wanted: &Ahead) -> io::Result<Option<Begun>> {
+        if self.waiting.is_none() || self.live(program).is_none() {
+            return Ok(None);
+        }
+        let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_for(&wanted.lasting)) else { return Ok(None) };
+        let begun = waiting.begin(start, wanted)?;
+        if begun.is_some() {
+            self.served += 1;
+            self.ahead += 1;
+        }
+        Ok(begun)
+    }
+
+    /// Has walls raised for the next call, if it is likely to be like this one. What goes wrong shows when they are missing.
+    fn prepare(&mut self, program: &Path, lasting: &Lasting) {
+        if self.last.as_ref() != Some(lasting) {
+            self.last = Some(lasting.clone());
+            self.waiting = None;
+        } else if self.waiting.as_ref().is_none_or(|waiting| !waiting.is_for(lasting)) {
+            self.waiting = None;
+            let Some(live) = &self.live else { return };
+            self.waiting = Waiting::make(program, live, lasting.clone()).unwrap_or_default();
+        }
     }
 }
 
@@ -185,14 +227,26 @@ impl Live {
         Ok(Self { socket, process, pid, standing, proven: false, hold: Hold(Arc::new(hold)) })
     }
 
-    /// Whether a call was handed over.
-    fn send(&self, numbers: &[i32], descriptors: &[BorrowedFd<'_>]) -> bool {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        rights.push(SendAncillaryMessage::ScmRights(descriptors))
-            && sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut rights, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
-                == Ok(bytes.len())
+    /// Has a process made that is to be a launcher with these words, these streams and these descriptors passed on; `None` if
+    /// there is none and will be none.
+    pub(super) fn make(
+        &self,
+        words: &[u8],
+        directory: OwnedFd,
+        streams: &[OwnedFd; 3],
+        passed: &[OwnedFd],
+    ) -> io::Result<Option<Child>> {
+        let block = plan_descriptor(words)?;
+        let (reply, their_reply) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut descriptors = vec![block.as_fd(), directory.as_fd(), their_reply.as_fd()];
+        descriptors.extend(streams.iter().chain(passed).map(|fd| fd.as_fd()));
+        let mut numbers = vec![VERSION, getpid().as_raw_nonzero().get(), 0, 1, 2];
+        numbers.extend(passed.iter().map(AsRawFd::as_raw_fd));
+        let sent = send(&self.socket, &numbers, &descriptors);
+        drop(descriptors);
+        drop((their_reply, block, directory));
+        let made = if sent { self.answer(&reply)? } else { None };
+        Ok(made.map(|pid| Child::made(pid, self.hold.clone())))
     }
 
     /// Waits until the process that was made says its number; `None` if there is none and will be none.
@@ -234,20 +288,20 @@ impl Live {
     }
 }
 
+/// Whether one message went to a launcher.
+pub(super) fn send(socket: &OwnedFd, numbers: &[i32], descriptors: &[BorrowedFd<'_>]) -> bool {
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    rights.push(SendAncillaryMessage::ScmRights(descriptors))
+        && sendmsg(socket, &[IoSlice::new(&bytes)], &mut rights, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+            == Ok(bytes.len())
+}
+
 /// Words and environment, as the launcher reads them.
 fn block(start: &Start<'_>) -> Vec<u8> {
-    let mut block = start.argv.len().to_string().into_bytes();
-    block.push(0);
-    for word in start.argv {
-        block.extend_from_slice(word.as_bytes());
-        block.push(0);
-    }
-    for (name, value) in start.environment {
-        block.extend_from_slice(name.as_bytes());
-        block.push(b'=');
-        block.extend_from_slice(value.as_bytes());
-        block.push(0);
-    }
+    let mut block = ahead::counted(start.argv);
+    ahead::push_variables(&mut block, start.environment);
     block
 }
 
