@@ -12,7 +12,7 @@ use crate::surroundings::Surroundings;
 use crate::voice::{Form, complain_session, one_line, say, say_json, session_status};
 use pinfold_fence::edit::Replacement;
 use pinfold_fence::observation::ContentHash;
-use pinfold_fence::search::{Found, LinePattern, SearchOptions};
+use pinfold_fence::search::{Found, LinePattern, SearchOptions, spelled};
 use pinfold_fence::tools::render_written;
 use pinfold_fence::{
     Abort, Fence, FenceOptions, FsError, Intent, Kind, LinesRequest, Look, Permissions, Replace, TempPlace, Version,
@@ -429,21 +429,24 @@ fn grep(fence: &Opened, it: &Grep) -> Result<Answer, Failure> {
     let files = it.files.as_deref();
     let pattern = LinePattern { text: &it.pattern, literal: it.literal, any_case: it.ignore_case, files };
     let found = fence.grep(&fence.at(&it.path), &pattern, &search(&it.search))?;
-    let matches = found.results.iter().map(|it| json!({"path": readable(&it.path), "line": it.line, "text": it.text}));
+    let path = |found: &Path| spelled(Path::new(&it.path), found);
+    let each = found.results.iter();
+    let matches = each.map(|it| json!({"path": readable(path(&it.path)), "line": it.line, "text": it.text}));
     let answer =
         json!({"truncated": found.truncated, "skipped": found.skipped, "matches": matches.collect::<Vec<_>>()});
     let lines = || {
         let each = found.results.iter();
-        each.map(|it| format!("{}:{}:{}\n", quote_if_needed(&it.path), it.line, it.text)).collect()
+        each.map(|it| format!("{}:{}:{}\n", quote_if_needed(path(&it.path)), it.line, it.text)).collect()
     };
     Ok(counted(shown(it.policy.json, &answer, lines), &found))
 }
 
 fn glob(fence: &Opened, it: &Glob) -> Result<Answer, Failure> {
     let found = fence.glob(&fence.at(&it.path), &it.pattern, &search(&it.search))?;
-    let paths: Vec<_> = found.results.iter().map(readable).collect();
+    let named: Vec<_> = found.results.iter().map(|path| spelled(Path::new(&it.path), path)).collect();
+    let paths: Vec<_> = named.iter().map(readable).collect();
     let answer = json!({"truncated": found.truncated, "paths": paths});
-    let lines = || found.results.iter().map(|path| format!("{}\n", quote_if_needed(path))).collect();
+    let lines = || named.iter().map(|path| format!("{}\n", quote_if_needed(path))).collect();
     Ok(counted(shown(it.policy.json, &answer, lines), &found))
 }
 

@@ -316,18 +316,31 @@ fn with_absolute_paths(
     absolute: impl Fn(&str, &str) -> Result<PathBuf, SandboxError>,
 ) -> Result<Vec<String>, SandboxError> {
     const OF_PATHS: [&str; 5] = ["--workspace", "--writable", "--roots-below", "--allow-read", "--allow-socket"];
+    const OF_PATTERNS: [&str; 2] = ["--deny-read", "--protect"];
+    let takes = |option: &str| OF_PATHS.contains(&option) || OF_PATTERNS.contains(&option);
     let path = |option: &str, word: &str| -> Result<String, SandboxError> {
+        let pattern = OF_PATTERNS.contains(&option);
+        if pattern && (word.starts_with(['/', '~']) || (option == "--protect" && ["default", "none"].contains(&word))) {
+            return Ok(word.to_owned());
+        }
         let path = absolute(option, word)?;
         // Both parts are text.
-        Ok(path.to_str().map_or_else(|| word.to_owned(), str::to_owned))
+        let path = path.to_str().map_or_else(|| word.to_owned(), str::to_owned);
+        let before = path.strip_suffix(word).unwrap_or(&path);
+        if pattern && before.contains(['*', '?', '[', ']', '{', '}', '\\']) {
+            let detail =
+                format!("{option} {} lies in a directory whose name would be a pattern: write it whole", quote(word));
+            return Err(SandboxError::InvalidPolicy { detail });
+        }
+        Ok(path)
     };
     let mut made = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {
-        let joined = word.split_once('=').filter(|(option, _)| OF_PATHS.contains(option));
+        let joined = word.split_once('=').filter(|(option, _)| takes(option));
         if let Some((option, value)) = joined {
             made.push(format!("{option}={}", path(option, value)?));
-        } else if OF_PATHS.contains(&word.as_str()) {
+        } else if takes(&word) {
             let value = words.next().map(|value| path(&word, &value)).transpose()?;
             made.push(word);
             made.extend(value);
@@ -370,6 +383,15 @@ mod tests {
             words(&["mcp", "--roots-below", "/c", "--mode", "x"]),
             ["mcp", "--roots-below", "/c", "--mode", "x"]
         );
+        assert_eq!(
+            words(&["mcp", "--deny-read", "**/*.pem", "--deny-read=~/x", "--protect", "default", "--protect=a"]),
+            ["mcp", "--deny-read", "/at/**/*.pem", "--deny-read=~/x", "--protect", "default", "--protect=/at/a"]
+        );
+        let within = |directory: &'static str| {
+            with_absolute_paths(vec!["--deny-read=x*".to_owned()], |_, path| Ok(Path::new(directory).join(path)))
+        };
+        assert_eq!(within("/at").unwrap(), ["--deny-read=/at/x*"]);
+        assert!(within("/a[t]").unwrap_err().to_string().contains("write it whole"));
     }
 
     #[test]

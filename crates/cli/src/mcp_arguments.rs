@@ -51,8 +51,9 @@ pub(crate) struct Mcp {
     /// Serve HTTP on this port of loopback instead of standard input and output; 0: a free one
     ///
     /// A client has to show the token that is in a file of the session; address and file are
-    /// printed on standard error.
-    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PORT", conflicts_with = "print_config")]
+    /// printed on standard error. Has no place beside --roots-below: clients share the session,
+    /// and what one of them names would be open to the others.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true, value_name = "PORT", conflicts_with_all = ["print_config", "roots_below"])]
     pub(crate) http: Option<u16>,
     /// Print how a client is set up with these options, and exit
     ///

@@ -143,6 +143,7 @@ impl Held {
         let denied = self.session.denied_before(wanted.argv)?;
         let call = Call {
             argv: wanted.argv,
+            unseen_bytes: 0,
             cwd: &cwd,
             subject: Subject::Command,
             tool_name: wanted.tool,

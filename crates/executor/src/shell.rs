@@ -20,7 +20,7 @@ use pinfold_policy::{
     Classification, Denial, DenialEvidence, Ending, ExecutionPolicy, Outcome, Restrictions, SandboxError, SandboxMode,
     SessionId, StatusEvidence, Stop,
 };
-use pinfold_providers::{CallOptions, Cancel, Output, RefusalFeed};
+use pinfold_providers::{CallOptions, Cancel, HostFileLook, HostFilePlaces, HostFileScan, Output, RefusalFeed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -108,6 +108,8 @@ struct Live {
     stdout: File,
     stderr: File,
     chosen: Chosen,
+    /// Where commands may leave what tools outside obey.
+    places: HostFilePlaces,
     /// What is refused to whatever runs in it.
     refusals: Arc<RefusalFeed>,
     /// The status of the last command, which `$?` is in the next.
@@ -208,6 +210,7 @@ impl Shell {
             streams[index].push(bytes, &places[index]);
         };
         let nonce = nonce().map_err(|error| ExecutorError::host("a random word", &error))?;
+        let before = running.places.look(call.host_files);
         // What came since the last command belongs to jobs that it left in the background.
         drop(running.refusals.take());
         let waited = match running.send(&framed(&request.command, running.last, &nonce), deadline, cancel, &mut collect)
@@ -255,6 +258,7 @@ impl Shell {
                 (Outcome::new(ending, denials, evidence, report, took(begun)), Some(text))
             }
         };
+        let outcome = outcome.with_host_files(before.map(HostFileLook::compare));
         let mut finish = |index: usize| {
             let output = streams[index].finish();
             executor.keep(policy.session_id.clone(), streams[index].take_spill());
@@ -371,15 +375,27 @@ impl Live {
             environment,
             notes,
             policy: policy.clone(),
-            call: call.clone(),
+            // Each of its commands is looked at by itself.
+            call: CallOptions { host_files: HostFileScan::Skip, ..call.clone() },
         };
+        let places = HostFilePlaces::of(policy);
         let given: [OwnedFd; 3] = [theirs.into(), their_stdout.into(), their_stderr.into()];
         let refusals = Arc::new(RefusalFeed::default());
         let given = given.map(|fd| Some(Arc::new(fd)));
         let (process, chosen) = executor.launch_told(&spec, given, Some(Arc::clone(&refusals)))?;
         let restrictions = call.restrictions.clone();
-        let mut live =
-            Self { process, policy: policy.clone(), restrictions, control, stdout, stderr, chosen, refusals, last: 0 };
+        let mut live = Self {
+            process,
+            policy: policy.clone(),
+            restrictions,
+            control,
+            stdout,
+            stderr,
+            chosen,
+            places,
+            refusals,
+            last: 0,
+        };
         let nonce = nonce().map_err(|error| ExecutorError::host("a random word", &error))?;
         let deadline = Instant::now() + READY_WITHIN;
         let mut said = Vec::new();

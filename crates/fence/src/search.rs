@@ -55,7 +55,7 @@ pub struct LinePattern<'a> {
 /// One line that matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
-    /// The file, relative to the directory.
+    /// The file, relative to the directory; empty where one file was searched.
     pub path: PathBuf,
     /// The number of the line, from 1.
     pub line: u64,
@@ -91,6 +91,16 @@ struct Candidate<'a> {
 enum Step {
     On,
     Stop,
+}
+
+/// A result as a path that means the same where the searched one was named: below it as it was named, or itself if it was one
+/// file. The current directory is not repeated.
+pub fn spelled(searched: &Path, found: &Path) -> PathBuf {
+    match searched.as_os_str().as_bytes() {
+        b"" | b"." => found.to_owned(),
+        _ if found.as_os_str().is_empty() => searched.to_owned(),
+        _ => searched.join(found),
+    }
 }
 
 impl Fence {
@@ -132,7 +142,7 @@ impl Fence {
         let mut found = Found { results: Vec::new(), truncated: false, skipped: 0 };
         if self.stat(path)?.is_some_and(|look| look.kind == crate::Kind::File) {
             let file = self.read_bytes(path, limit)?;
-            look_into(&file.bytes, path, &regex, options.results, &mut found);
+            look_into(&file.bytes, Path::new(""), &regex, options.results, &mut found);
             return Ok(found);
         }
         let (absolute, directory) = self.start(path)?;

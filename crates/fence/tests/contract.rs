@@ -430,6 +430,15 @@ fn searches_find_what_is_asked_for() {
     let found = fence.grep(Path::new("."), &pattern, &few).unwrap();
     assert!(found.truncated && found.results.len() == 1);
     assert_eq!(fence.grep(Path::new("d.txt"), &pattern, &options).unwrap().results.len(), 2);
+    // As it was named, a result can be used where the search was.
+    let first = |searched: &str| {
+        let found = fence.grep(Path::new(searched), &pattern, &options).unwrap();
+        let path = pinfold_fence::search::spelled(Path::new(searched), &found.results[0].path);
+        (fence.read_text(&path).is_ok(), path)
+    };
+    for (searched, path) in [(".", "d.txt"), ("d.txt", "d.txt"), ("./d.txt", "./d.txt"), ("./", "./d.txt")] {
+        assert_eq!(first(searched), (true, Path::new(path).to_owned()));
+    }
     let broken = pinfold_fence::search::LinePattern { text: "(", literal: false, ..pattern };
     assert!(fence.grep(Path::new("."), &broken, &options).is_err());
 }

@@ -12,7 +12,6 @@ use pinfold_executor::{Executor, ManagedVariables};
 use pinfold_fence::Turns;
 use pinfold_fence::observation::ObservationFile;
 use pinfold_policy::escalation::{ApprovalPolicy, EscalationError, Subject};
-use pinfold_policy::quote::quote;
 use pinfold_policy::{Outcome, SandboxMode};
 use pinfold_providers::{CallOptions, Cancel, LocalProvider};
 use pinfold_session::files::SEEN;
@@ -72,6 +71,8 @@ pub(crate) struct Ready {
 /// The call for which more may be wanted.
 pub(crate) struct Act<'a> {
     pub(crate) argv: &'a [OsString],
+    /// How much of it stands in the words by its digest alone.
+    pub(crate) unseen_bytes: u64,
     pub(crate) cwd: &'a Path,
     pub(crate) subject: Subject,
     pub(crate) tool: &'static str,
@@ -179,6 +180,7 @@ impl Core {
     ) -> Result<Widened, Refusal> {
         let call = Call {
             argv: act.argv,
+            unseen_bytes: act.unseen_bytes,
             cwd: act.cwd,
             subject: act.subject,
             tool_name: act.tool,
@@ -245,9 +247,7 @@ impl Core {
 
     /// What a model is told of a standing policy.
     pub(crate) fn text_of(&self, standing: &Resolved) -> Result<String, SessionError> {
-        let mut told = text::render_policy(Some(standing));
-        told.push_str(&protected(standing));
-        Ok(told + &text::render_approval(self.approval()?, standing.policy.mode))
+        Ok(text::render_policy(Some(standing)) + &text::render_approval(self.approval()?, standing.policy.mode))
     }
 
     /// The text about the policy that holds now.
@@ -325,24 +325,6 @@ fn unanswered(error: SessionError, asker: &Asker) -> Refusal {
         }
         error => error.into(),
     }
-}
-
-/// What a model is told of names that stay as they are although their directory is writable.
-fn protected(standing: &Resolved) -> String {
-    let protect = &standing.restrictions.protect;
-    if standing.policy.mode != SandboxMode::WorkspaceWrite || protect.is_empty() {
-        return String::new();
-    }
-    let mut names = Vec::new();
-    if protect.default_names {
-        names.push(
-            "what tools outside obey (.git/hooks, .git/config and a new .git, and settings of agents, editors and shells such as \
-             .claude, .vscode, .bashrc)"
-                .to_owned(),
-        );
-    }
-    names.extend(protect.patterns.iter().map(|pattern| quote(pattern).to_string()));
-    format!("Not writable there, present or absent: {}.\n", names.join(", "))
 }
 
 /// A word that nobody can guess.

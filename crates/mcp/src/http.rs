@@ -3,34 +3,37 @@
 //! SECURITY: a confined command may reach loopback and knows the port; what it cannot have is the token, which lies in a
 //! private file that is closed for reading inside. Where that cannot be held, nothing is served.
 
-use crate::core::Core;
+use crate::core::{Core, locked};
 use crate::server::Servers;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pinfold_policy::quote::quote;
 use pinfold_providers::{Operation, Question, Ruling};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-/// So many connections are open at once; a further one waits.
-const MOST_CONNECTIONS: usize = 64;
+/// So many connections of clients are open at once; a further one is told to come again.
+const MOST_CLIENTS: usize = 64;
+/// So many connections that have shown no token are open at once; the oldest gives way to a further one.
+const MOST_STRANGERS: usize = 64;
 /// The largest request, in bytes; as on standard input.
 const MOST_BODY: usize = 16 << 20;
-/// How long a client has to send its headers.
+/// How long a client has to send the headers of a request; so long may a connection be idle, too.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// The file of the token, in the session's directory.
 const TOKEN_FILE: &str = "mcp-token";
@@ -118,12 +121,8 @@ pub(crate) async fn serve(listener: TcpListener, servers: Servers, token: &Token
         .with_cancellation_token(stop.child_token());
     let service =
         StreamableHttpService::new(move || Ok(servers.connect()), Arc::new(LocalSessionManager::default()), config);
-    let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let doors = Doors { strangers: Arc::default(), clients: Arc::new(Semaphore::new(MOST_CLIENTS)) };
     loop {
-        let free = tokio::select! {
-            () = stop.cancelled() => return,
-            free = Arc::clone(&connections).acquire_owned() => free,
-        };
         let (stream, _) = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => match accepted {
@@ -135,15 +134,19 @@ pub(crate) async fn serve(listener: TcpListener, servers: Servers, token: &Token
                 }
             },
         };
+        let visitor = doors.visitor();
         let (service, token, stop) = (service.clone(), token.token.clone(), stop.clone());
         tokio::spawn(async move {
+            let at_the_door = &visitor;
             let answer = hyper::service::service_fn(move |request: Request<Incoming>| {
-                let (service, token) = (service.clone(), token.clone());
+                let (service, shown) = (service.clone(), token.is_shown_by(request.headers().get(AUTHORIZATION)));
                 async move {
-                    Ok::<_, Infallible>(if token.is_shown_by(request.headers().get(AUTHORIZATION)) {
-                        service.handle(request).await
-                    } else {
-                        unauthorized().map(|body| body.boxed())
+                    Ok::<_, Infallible>(match shown {
+                        true if at_the_door.enter() => service.handle(request).await,
+                        true => {
+                            refusal(StatusCode::SERVICE_UNAVAILABLE, "too many connections\n").map(|body| body.boxed())
+                        }
+                        false => refusal(StatusCode::UNAUTHORIZED, "a token is needed\n").map(|body| body.boxed()),
                     })
                 }
             });
@@ -155,17 +158,89 @@ pub(crate) async fn serve(listener: TcpListener, servers: Servers, token: &Token
             tokio::select! {
                 // How it ended concerns the client.
                 _ = connection => {}
+                () = visitor.sent_away() => {}
                 () = stop.cancelled() => {}
             }
-            drop(free);
         });
     }
 }
 
-fn unauthorized() -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(b"a token is needed\n")));
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+/// How many are let in, and who waits at the door.
+///
+/// SECURITY: a command that is confined can connect as often as it likes, but has no token. What it holds open never counts
+/// against a client: whoever has not shown a token yet gives way to whoever comes next.
+struct Doors {
+    strangers: Arc<Mutex<VecDeque<Arc<CancellationToken>>>>,
+    clients: Arc<Semaphore>,
+}
+
+impl Doors {
+    /// Takes somebody to the door; who has waited there the longest goes, if too many do.
+    fn visitor(&self) -> Visitor {
+        let away = Arc::new(CancellationToken::new());
+        let mut strangers = locked(&self.strangers);
+        strangers.push_back(Arc::clone(&away));
+        if strangers.len() > MOST_STRANGERS
+            && let Some(longest) = strangers.pop_front()
+        {
+            longest.cancel();
+        }
+        let (strangers, clients) = (Arc::clone(&self.strangers), Arc::clone(&self.clients));
+        Visitor { strangers, clients, away, place: OnceLock::new() }
+    }
+}
+
+/// One connection.
+struct Visitor {
+    strangers: Arc<Mutex<VecDeque<Arc<CancellationToken>>>>,
+    clients: Arc<Semaphore>,
+    away: Arc<CancellationToken>,
+    /// A client's place, from its token on.
+    place: OnceLock<OwnedSemaphorePermit>,
+}
+
+impl Visitor {
+    /// Lets in who has shown the token, if there is room.
+    fn enter(&self) -> bool {
+        if self.place.get().is_none() {
+            let Ok(place) = Arc::clone(&self.clients).try_acquire_owned() else { return false };
+            // Requests of one connection come one after the other.
+            let _ = self.place.set(place);
+            self.leave_the_door();
+        }
+        true
+    }
+
+    fn leave_the_door(&self) {
+        locked(&self.strangers).retain(|stranger| !Arc::ptr_eq(stranger, &self.away));
+    }
+
+    /// Comes true for who had to give way, or has shown no token in time.
+    async fn sent_away(&self) {
+        tokio::select! {
+            () = self.away.cancelled() => {}
+            () = tokio::time::sleep(HEADERS_WITHIN) => {}
+        }
+        if self.place.get().is_some() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        self.leave_the_door();
+    }
+}
+
+/// An answer after which the connection is closed, whatever else was sent.
+fn refusal(status: StatusCode, why: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     response
 }
 

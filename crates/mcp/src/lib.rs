@@ -12,6 +12,7 @@
 //! | [`setup`] | what the server is made of, and what it must be told about the host |
 //! | [`mod@serve`] | standard streams, shutdown, signals from outside |
 //! | `stdio` | the streams of the protocol, out of every child's reach |
+//! | `long_lines` | lines that are too long to be read, and are answered |
 //! | [`http`] | the same on loopback, with a token |
 //! | `server` | requests of the protocol |
 //! | `core` | one session's calls: policy, permission, record |
@@ -33,6 +34,7 @@ pub mod setup;
 mod ask;
 mod call;
 mod core;
+mod long_lines;
 mod resources;
 mod roots;
 mod server;

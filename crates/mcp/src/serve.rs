@@ -12,7 +12,6 @@ use pinfold_executor::ExecutorError;
 use pinfold_providers::Cancel;
 use pinfold_session::SessionError;
 use rmcp::service::serve_server_with_ct;
-use rmcp::transport::async_rw::AsyncRwTransport;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,13 +153,13 @@ fn follow(stop: &Cancel) -> io::Result<CancellationToken> {
 async fn over_streams(
     core: &Arc<Core>,
     servers: &Servers,
-    (input, output): (tokio::fs::File, tokio::fs::File),
+    streams: (tokio::fs::File, tokio::fs::File),
     stopped: &CancellationToken,
     ending: &CancellationToken,
 ) -> Ended {
     let service_ct = CancellationToken::new();
     let input_ended = CancellationToken::new();
-    let transport = stdio::Gated::new(AsyncRwTransport::new(input, output), input_ended.clone());
+    let transport = stdio::transport(streams, input_ended.clone());
     let (server, ct, over) = (servers.connect(), service_ct.clone(), input_ended.clone());
     let serving = tokio::spawn(async move {
         if let Ok(running) = serve_server_with_ct(server, transport, ct).await {

@@ -1,20 +1,25 @@
 //! The streams of the protocol. They are moved away from where a child or a careless line would find them: what anybody
 //! writes to standard output from here on goes to standard error.
 
+use crate::long_lines::{TooLong, Watched};
 use rmcp::RoleServer;
-use rmcp::model::{ClientRequest, GetMeta as _, JsonRpcMessage};
+use rmcp::model::{ClientRequest, ErrorData, GetMeta as _, JsonRpcMessage};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 /// So many messages may wait to be written before nothing more is read: a client that does not read is not served.
 const MOST_UNSENT: usize = 64;
+/// The longest message, in bytes, the end of its line included.
+const MOST_MESSAGE: usize = 16 << 20;
 
 /// Takes standard input and output away, for good.
 ///
@@ -45,10 +50,22 @@ fn file(descriptor: OwnedFd) -> tokio::fs::File {
     tokio::fs::File::from_std(descriptor.into())
 }
 
-/// A transport that stops reading while too much waits to be written, says when its input has ended, and passes no stray
-/// message on before the client has opened the conversation.
-pub(crate) struct Gated<T> {
+/// Messages as lines of these streams; `ended` is thrown at the end of the input.
+pub(crate) fn transport(
+    (input, output): (tokio::fs::File, tokio::fs::File),
+    ended: CancellationToken,
+) -> impl Transport<RoleServer> {
+    let (tell, too_long) = unbounded_channel();
+    let input = Watched::new(input, MOST_MESSAGE, tell);
+    let inner = AsyncRwTransport::new(input, output).with_max_line_length(MOST_MESSAGE);
+    Gated { inner, too_long, unsent: Arc::default(), ended, opened: false }
+}
+
+/// A transport that stops reading while too much waits to be written, says when its input has ended, answers what is too long
+/// to be read, and passes no stray message on before the client has opened the conversation.
+struct Gated<T> {
     inner: T,
+    too_long: UnboundedReceiver<TooLong>,
     unsent: Arc<Unsent>,
     ended: CancellationToken,
     opened: bool,
@@ -71,11 +88,6 @@ impl Drop for One {
 }
 
 impl<T> Gated<T> {
-    /// Wraps a transport; `ended` is thrown at the end of its input.
-    pub(crate) fn new(inner: T, ended: CancellationToken) -> Self {
-        Self { inner, unsent: Arc::default(), ended, opened: false }
-    }
-
     /// Whether a message may open the conversation, or comes after one that did.
     fn is_due(&mut self, message: &RxJsonRpcMessage<RoleServer>) -> bool {
         if let JsonRpcMessage::Request(request) = message {
@@ -116,7 +128,15 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Gated<T> {
                 }
                 fewer.await;
             }
-            let Some(message) = self.inner.receive().await else {
+            let received = tokio::select! {
+                received = self.inner.receive() => received,
+                Some(dropped) = self.too_long.recv() => {
+                    // It counts as every other answer does, and is not waited for: this may be dropped at any time.
+                    tokio::spawn(self.send(answer_to(dropped)));
+                    continue;
+                }
+            };
+            let Some(message) = received else {
                 self.ended.cancel();
                 return None;
             };
@@ -129,4 +149,10 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for Gated<T> {
     async fn close(&mut self) -> Result<(), Self::Error> {
         self.inner.close().await
     }
+}
+
+fn answer_to(dropped: TooLong) -> TxJsonRpcMessage<RoleServer> {
+    let TooLong { id, bytes } = dropped;
+    let text = format!("a message may have {MOST_MESSAGE} bytes, and this one has {bytes}: it was not read");
+    JsonRpcMessage::error(ErrorData::invalid_request(text, None), id)
 }

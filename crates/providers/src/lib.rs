@@ -86,6 +86,7 @@ pub use cancel::Cancel;
 pub use environment::scrub as scrub_environment;
 pub use explain::{Answer, Operation, Question, Ruling};
 pub use held::HeldDirectory;
+pub use host_files::{HostFileLook, HostFilePlaces};
 pub use limits::default_processes;
 pub use lookup::links_on;
 pub use provider::{FileRules, LocalProvider};

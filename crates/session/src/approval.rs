@@ -38,6 +38,8 @@ const MOST_OFFERED: usize = 4;
 pub struct Call<'a> {
     /// The exact command.
     pub argv: &'a [OsString],
+    /// How many bytes of what would be done stand in `argv` by their digest alone.
+    pub unseen_bytes: u64,
     /// Where it would run.
     pub cwd: &'a Path,
     /// What is retried.
@@ -484,6 +486,7 @@ impl<'a> Wanted<'a> {
             reason: self.audit_reason(),
             subject: call.subject,
             argv: call.argv.iter().map(readable).collect(),
+            unseen_bytes: call.unseen_bytes,
             cwd: readable(call.cwd),
             mode: call.mode.min(call.policy.mode),
             denied: call.denied.iter().take(MOST_DENIED).map(readable).collect(),

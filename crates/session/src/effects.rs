@@ -109,6 +109,7 @@ fn asked(session: Option<&Session>, running: &Running, question: &EffectQuestion
         reason,
         subject: Subject::Command,
         argv: running.argv.iter().map(|word| text(word)).collect(),
+        unseen_bytes: 0,
         cwd: text(running.cwd.as_os_str()),
         mode: running.mode,
         denied: Vec::new(),

@@ -174,8 +174,10 @@ impl<'a> SessionFiles<'a> {
                 argv.extend(["leads to".into(), place.clone().into_os_string()]);
             }
             let denied = if fence.decide(Act::Write, &path).is_err() { vec![place.clone()] } else { Vec::new() };
+            let unseen = operands.iter().filter(|operand| operand.len() > LONGEST_WORD);
             let call = Call {
                 argv: &argv,
+                unseen_bytes: unseen.map(|operand| operand.len() as u64).sum(),
                 cwd: self.session.cwd(),
                 subject: Subject::Operation,
                 tool_name: tool,

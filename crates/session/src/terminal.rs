@@ -216,6 +216,10 @@ fn describe(session: &str, asked: &Asked, width: usize) -> (String, bool) {
     line(&mut out, &format!("pinfold asks: session {}, question {}", plain(session), plain(&asked.id)));
     line(&mut out, &format!("  {} runs this {}:", quote(plain(&asked.tool_name)), asked.subject));
     whole &= foreign(&mut out, &asked.argv.iter().map(quote).collect::<Vec<_>>().join(" "));
+    if asked.unseen_bytes > 0 {
+        line(&mut out, &format!("  ~ and {} more bytes, which are not shown", asked.unseen_bytes));
+        whole = false;
+    }
     line(&mut out, "  in the directory:");
     whole &= foreign(&mut out, &quote(&asked.cwd));
     line(&mut out, &format!("  under mode {}. The reason it gives:", asked.mode));
@@ -390,6 +394,7 @@ mod tests {
             reason: reason.to_owned(),
             subject: Subject::Command,
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            unseen_bytes: 0,
             cwd: "/w".to_owned(),
             mode: SandboxMode::ReadOnly,
             denied: Vec::new(),
@@ -412,6 +417,15 @@ mod tests {
         {
             assert!(shown.text.contains(words), "{words}: {}", shown.text);
         }
+    }
+
+    #[test]
+    fn what_stands_there_by_its_digest_alone_takes_a_word_of_its_own() {
+        let asked = Asked { unseen_bytes: 4321, ..asked(&["write", "/w/f", "the beginning"], "y") };
+        let shown = render("s1", &asked, TALL);
+        assert!(shown.text.contains("~ and 4321 more bytes, which are not shown"), "{}", shown.text);
+        assert_eq!((shown.meaning("1"), shown.meaning("1 unseen")), (None, Some(Verdict::Allowed(0))));
+        assert!(!question_text("s1", &asked).whole);
     }
 
     #[test]

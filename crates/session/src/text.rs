@@ -4,7 +4,7 @@
 use crate::service::Resolved;
 use pinfold_policy::escalation::{ApprovalPolicy, ESCALATION_TARGETS, Subject};
 use pinfold_policy::markers::{denial_marker, hint_marker};
-use pinfold_policy::{Network, SandboxMode, Sockets, Variables};
+use pinfold_policy::{Network, Protect, Restrictions, SandboxMode, Sockets, Variables};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -32,11 +32,16 @@ pub fn render_policy(resolved: Option<&Resolved>) -> String {
             if resolved.mode == SandboxMode::ReadOnly {
                 say("Beside it, directories were granted.");
             }
+            let but = match excepted(&resolved.restrictions) {
+                true => ", but for what is named below",
+                false => "",
+            };
             say(&format!(
-                "Writable are {} and everything below it, and a temp area that $TMPDIR names.",
+                "Writable are {} and everything below it{but}, and a temp area that $TMPDIR names.",
                 roots.join(", ")
             ));
             say("Nothing else can be written, created, renamed, removed or have its metadata changed.");
+            protected(&resolved.restrictions.protect).iter().for_each(|line| say(line));
         }
         SandboxMode::DangerFullAccess => {
             say("The file sandbox does not restrict available operations. Nothing is confined.");
@@ -69,6 +74,24 @@ pub fn render_policy(resolved: Option<&Resolved>) -> String {
         say(&format!("A denied file access is reported as: {}", denial_marker(mode)));
     }
     out
+}
+
+/// Whether something in a writable directory is not open.
+fn excepted(restrictions: &Restrictions) -> bool {
+    !restrictions.protect.is_empty() || restrictions.denies_reads()
+}
+
+/// Names that stay as they are although their directory is writable.
+fn protected(protect: &Protect) -> Option<String> {
+    let ours = "what tools outside obey (.git/hooks, .git/config and a new .git, and settings of agents, editors and shells such \
+                as .claude, .vscode, .bashrc)";
+    let names: Vec<_> = protect
+        .default_names
+        .then(|| ours.to_owned())
+        .into_iter()
+        .chain(protect.patterns.iter().map(|pattern| json(pattern)))
+        .collect();
+    (!names.is_empty()).then(|| format!("Not writable there, present or absent: {}.", names.join(", ")))
 }
 
 /// Renders what becomes of requests for more.

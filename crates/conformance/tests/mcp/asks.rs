@@ -17,6 +17,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     ("a-withdrawn-call-withdraws-its-question", withdrawn),
     ("another-terminal-may-answer-first", elsewhere),
     ("a-file-is-offered-by-its-directory-before-the-mode", narrow),
+    ("a-question-about-a-file-says-what-it-meets-and-what-is-unseen", unseen),
     ("the-current-revision-asks-by-its-answer", again),
     ("a-question-that-nobody-answers-ends", nobody),
     ("roots-are-taken-only-where-the-operator-says", roots),
@@ -261,6 +262,55 @@ fn narrow(walls: &Walls) -> Result<(), String> {
     let beside = walls.fixture.base().join("bin/x");
     let said = wire.bash(&format!("touch {}", beside.display()))?;
     expect(said.contains("denied under workspace-write") && !beside.exists(), said)
+}
+
+// Of a long text the beginning is shown, how much is not, and nobody allows that with a number alone.
+fn unseen(walls: &Walls) -> Result<(), String> {
+    let mut wire = Wire::open(walls, &["--mode", "read-only"], &FORMS())?;
+    let long = format!("begins{}ends", "y".repeat(6000));
+    let unseen = json!({"action": "accept", "content": {"decision": "1", "unseen": true}});
+    let write = |content: &str| json!({"file_path": "f", "content": content, "sandbox_permissions": "workspace-write", "justification": "the test needs it"});
+    let all = |message: &Value| -> String {
+        // Lines are broken by the server; what matters is what stands in them.
+        let lines = message.as_str().unwrap_or_default().lines();
+        lines.flat_map(|line| line.trim_start_matches([' ', '|', '~']).split(' ')).collect()
+    };
+    let cases = [
+        (write("short"), yes("1"), vec!["\"a new file\"", "\"5 bytes:\" \"short\""], false, "short"),
+        (
+            write(&long),
+            yes("1"),
+            vec!["in place of 5 bytes", "\"6010 bytes:\" \"begins", "and 5010 more bytes, which are not shown"],
+            true,
+            "short",
+        ),
+        (write(&long), unseen.clone(), vec!["in place of 5 bytes"], true, long.as_str()),
+    ];
+    for (arguments, answer, shown, hidden, after) in cases {
+        wire.call("read", json!({"file_path": "f"}))?;
+        let id = wire.begin_call("write", arguments)?;
+        let question = decide(&mut wire, &answer)?;
+        let message = all(&question["message"]);
+        for words in shown {
+            expect(message.contains(&words.replace(' ', "")), format!("{words}: {message}"))?;
+        }
+        expect(message.contains(&*walls.fixture.ws().join("f").to_string_lossy()), &message)?;
+        expect_equal(message.contains("ends"), false)?;
+        expect_equal(question["requestedSchema"]["properties"].get("unseen").is_some(), hidden)?;
+        let result = wire.answer(id)?["result"].clone();
+        let there = std::fs::read_to_string(walls.fixture.ws().join("f")).map_err(|e| format!("{e}: {result}"))?;
+        expect_equal(there.as_str(), after)?;
+    }
+    wire.call("read", json!({"file_path": "f"}))?;
+    let edit = json!({"file_path": "f", "old_string": long, "new_string": "2", "sandbox_permissions": "workspace-write", "justification": "the test needs it"});
+    let id = wire.begin_call("edit", edit)?;
+    let question = decide(&mut wire, &unseen)?;
+    let message = all(&question["message"]);
+    for words in ["a file of 6010 bytes", "more bytes, which are not shown"] {
+        expect(message.contains(&words.replace(' ', "")), format!("{words}: {message}"))?;
+    }
+    expect_equal(wire.answer(id)?["result"]["isError"].clone(), json!(false))?;
+    expect_equal(std::fs::read_to_string(walls.fixture.ws().join("f")).map_err(|e| e.to_string())?.as_str(), "2")
 }
 
 // 2026-07-28: a server asks by its answer, and the client calls again.

@@ -7,10 +7,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use std::cell::RefCell;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+
 use std::time::Duration;
 
 pub(crate) const CLAIMS: &[Claim] = &[
@@ -18,7 +16,6 @@ pub(crate) const CLAIMS: &[Claim] = &[
     ("fuzzed-messages-neither-end-the-server-nor-widen-anything", fuzzed),
     ("stray-messages-before-the-first-are-nothing", stray),
     ("commands-do-not-reach-transport-log-and-approver", control_plane),
-    ("http-needs-token-host-and-no-origin", http),
     ("a-workspace-that-nobody-named-is-no-root-and-no-home", no_default_workspace),
     ("standard-output-carries-only-messages", only_messages),
 ];
@@ -75,6 +72,7 @@ fn malformed(walls: &Walls) -> Result<(), String> {
         alive(&mut wire)
             .map_err(|why| format!("{why} after {}", String::from_utf8_lossy(&line[..line.len().min(100)])))?;
     }
+    long_lines(&mut wire)?;
     // One number for two requests is the client's own confusion.
     let id = format!("{:0>4000}", "x");
     for _ in 0..2 {
@@ -85,6 +83,26 @@ fn malformed(walls: &Walls) -> Result<(), String> {
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "x", "version": "1"}});
     wire.request("initialize", params)?;
     alive(&mut wire)
+}
+
+/// Whoever sends too much is told, by the number of the request wherever it stands, and goes on.
+fn long_lines(wire: &mut Wire) -> Result<(), String> {
+    let text = "x".repeat(17 << 20);
+    let call = json!({"name": "bash", "arguments": {"command": text, "description": "\"id\":1"}});
+    let first = format!("{{\"jsonrpc\":\"2.0\",\"id\":905,\"method\":\"tools/call\",\"params\":{call}}}\n");
+    let last = format!("{{\"method\":\"tools/call\",\"params\":{call},\"jsonrpc\":\"2.0\",\"id\":906}}\n");
+    for (id, line) in [(905, first), (906, last)] {
+        wire.send_bytes(line.as_bytes())?;
+        let error = wire.answer(id)?["error"].clone();
+        expect_equal(&error["code"], &json!(-32600))?;
+        let said = format!("a message may have 16777216 bytes, and this one has {}: it was not read", line.len());
+        expect_equal(&error["message"], &json!(said))?;
+        alive(wire)?;
+    }
+    // The control: what just fits is read.
+    let fits = "x".repeat((16 << 20) - 300);
+    let read = wire.call("read", json!({"file_path": fits}))?;
+    expect(read["isError"] == json!(true), "a name of 16 MiB was read")
 }
 
 /// Messages that are almost right.
@@ -242,89 +260,6 @@ fn control_plane(walls: &Walls) -> Result<(), String> {
     // Nothing but its three streams is open to a command, and no word of ours is in its environment but its session's.
     let open = wire.bash("ls /proc/self/fd | tr '\\n' ' '; env | grep -c -i token")?;
     expect(open.starts_with("0 1 2 3 0\n"), open)
-}
-
-/// A server on loopback: its address, and the file of its token.
-struct Http {
-    child: Child,
-    port: u16,
-    token: PathBuf,
-}
-
-impl Drop for Http {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn serve(walls: &Walls) -> Result<Http, String> {
-    let pinfold = walls.pinfold();
-    let mut command = walls.plain(&[pinfold.as_os_str()]);
-    command.args(["mcp", "--mode", "workspace-write", "--http", "0"]).stderr(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().map_err(|e| e.to_string())?;
-    let mut lines = BufReader::new(child.stderr.take().ok_or("no stderr")?).lines();
-    let line = lines.find_map(|line| line.ok().filter(|line| line.contains("serving"))).ok_or("nothing was said")?;
-    std::thread::spawn(move || lines.for_each(drop));
-    let port =
-        line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).and_then(|port| port.parse().ok());
-    let token = line.split('"').nth(1).map(PathBuf::from);
-    Ok(Http { child, port: port.ok_or_else(|| line.clone())?, token: token.ok_or(line)? })
-}
-
-fn post(port: u16, headers: &[(&str, &str)], body: &Value) -> Result<String, String> {
-    let body = body.to_string();
-    let mut request = format!(
-        "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: {}\r\nConnection: close\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
-    }
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| e.to_string())?;
-    stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
-    stream.write_all(format!("{request}\r\n{body}").as_bytes()).map_err(|e| e.to_string())?;
-    let mut answer = Vec::new();
-    // A stream of events may stay open; what has come by then is enough.
-    let mut buffer = [0; 4096];
-    while let Ok(count @ 1..) = stream.read(&mut buffer) {
-        answer.extend_from_slice(&buffer[..count]);
-        if answer.windows(12).any(|window| window == b"\"serverInfo\"") {
-            break;
-        }
-    }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
-}
-
-fn http(walls: &Walls) -> Result<(), String> {
-    let http = serve(walls)?;
-    let token = std::fs::read_to_string(&http.token).map_err(|e| e.to_string())?;
-    let bearer = format!("Bearer {token}");
-    let host = format!("127.0.0.1:{}", http.port);
-    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}});
-    let status = |headers: &[(&str, &str)]| -> Result<String, String> {
-        let answer = post(http.port, headers, &initialize)?;
-        Ok(answer.split(' ').nth(1).unwrap_or_default().to_owned())
-    };
-    expect_equal(status(&[("Host", &host), ("Authorization", &bearer)])?.as_str(), "200")?;
-    expect_equal(status(&[("Host", &host)])?.as_str(), "401")?;
-    expect_equal(status(&[("Host", &host), ("Authorization", "Bearer wrong")])?.as_str(), "401")?;
-    expect_equal(status(&[("Host", "evil.example"), ("Authorization", &bearer)])?.as_str(), "403")?;
-    expect_equal(
-        status(&[("Host", &host), ("Origin", "https://evil.example"), ("Authorization", &bearer)])?.as_str(),
-        "403",
-    )?;
-    expect_equal(status(&[("Host", &host), ("Origin", "null"), ("Authorization", &bearer)])?.as_str(), "403")?;
-    // From inside: the port can be reached, the token cannot.
-    let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
-    let look = format!("cat {}", http.token.display());
-    let said = wire.bash(&look)?;
-    expect(!said.contains(&token), "a command read the token")?;
-    printed(&Walls::finish(&mut walls.plain(&["bash", "-c", &look]))?)?;
-    let words = std::fs::read(format!("/proc/{}/cmdline", http.child.id())).map_err(|e| e.to_string())?;
-    expect(!String::from_utf8_lossy(&words).contains(&token), "the token is among the words")?;
-    let reach = wire.bash(&format!("exec 3<>/dev/tcp/127.0.0.1/{}; printf 'POST /mcp HTTP/1.1\\r\\nHost: {host}\\r\\nContent-Length: 0\\r\\n\\r\\n' >&3; head -n 1 <&3", http.port))?;
-    expect(reach.contains("401"), reach)
 }
 
 // B048

@@ -7,6 +7,7 @@ mod asks;
 mod attacks;
 mod clients;
 mod ends;
+mod http;
 mod tools;
 mod wire;
 
@@ -18,7 +19,8 @@ type Claim = (&'static str, fn(&Walls) -> Result<(), String>);
 
 fn main() {
     let arguments = Arguments::from_args();
-    let claims: Vec<Claim> = [tools::CLAIMS, asks::CLAIMS, ends::CLAIMS, attacks::CLAIMS, clients::CLAIMS].concat();
+    let claims: Vec<Claim> =
+        [tools::CLAIMS, asks::CLAIMS, ends::CLAIMS, attacks::CLAIMS, http::CLAIMS, clients::CLAIMS].concat();
     let mut trials = Vec::new();
     for uid in uids() {
         for (name, claim) in &claims {

@@ -206,6 +206,17 @@ fn files(walls: &Walls) -> Result<(), String> {
     expect(text(&listed).contains("sub/\n"), text(&listed))?;
     let found = wire.call("search", json!({"pattern": "^o.e$"}))?;
     expect_equal(text(&found).as_str(), "sub/f.txt:1:one\n")?;
+    // What is found can be read as it is named.
+    for (path, name) in [("sub", "sub/f.txt"), ("sub/f.txt", "sub/f.txt"), ("./sub", "./sub/f.txt")] {
+        let found = wire.call("search", json!({"pattern": "^o.e$", "path": path}))?;
+        expect_equal(text(&found), format!("{name}:1:one\n"))?;
+        let named = found["structuredContent"]["matches"][0]["path"].clone();
+        expect(
+            text(&wire.call("read", json!({"file_path": named}))?).contains("1: one"),
+            format!("{named} is not there"),
+        )?;
+    }
+    expect_equal(text(&wire.call("search", json!({"glob": "*.txt", "path": "sub"}))?).as_str(), "sub/f.txt\n")?;
     let paths = wire.call("search", json!({"glob": "**/*.txt"}))?;
     expect_equal(text(&paths).as_str(), "sub/f.txt\n")?;
     // Outside of the roots, also through a link; the control is the same inside.
@@ -249,6 +260,20 @@ fn persistent(walls: &Walls) -> Result<(), String> {
     expect(place.ends_with("/deep\n5\n"), place)?;
     let refused = wire.call("bash", json!({"command": "pwd", "description": "d", "workdir": "/"}))?;
     expect_equal(text(&refused).as_str(), "unknown argument \"workdir\"")?;
+    // Each of its commands tells what tools outside obey, where nothing is protected.
+    let open = ["--mode", "workspace-write", "--persistent-shell", "--protect", "none"];
+    let mut open = Wire::open(walls, &open, &json!({}))?;
+    open.bash("git init -q . 2>/dev/null || mkdir -p .git/hooks")?;
+    let left = |result: &Value| -> Vec<String> {
+        let changes = result["structuredContent"]["outcome"]["hostFiles"]["changes"].as_array().cloned();
+        let paths = changes.unwrap_or_default();
+        paths.iter().filter_map(|it| it["path"].as_str().map(str::to_owned)).collect()
+    };
+    let hook = walls.fixture.ws().join(".git/hooks/pre-commit").to_string_lossy().into_owned();
+    let made = open.call("bash", bash("echo true > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"))?;
+    expect_equal(left(&made), vec![hook])?;
+    let quiet = open.call("bash", bash("true"))?;
+    expect_equal(&quiet["structuredContent"]["outcome"]["hostFiles"]["changes"], &json!([]))?;
     // The control: a fresh one keeps nothing.
     let mut fresh = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
     fresh.bash("cd deep; X=5")?;
@@ -362,6 +387,7 @@ fn no_background(walls: &Walls) -> Result<(), String> {
 fn protected_names(walls: &Walls) -> Result<(), String> {
     let mut wire = Wire::open(walls, &["--mode", "workspace-write"], &json!({}))?;
     let told = text_of_resource(&mut wire, "pinfold://policy")?;
+    expect(told.contains("and everything below it, but for what is named below"), &told)?;
     expect(told.contains("Not writable there, present or absent: what tools outside obey (.git/hooks"), &told)?;
     for name in [".git/hooks", ".claude", ".vscode", ".bashrc"] {
         let said = wire.bash(&format!("mkdir -p {name}/d"))?;

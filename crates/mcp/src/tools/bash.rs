@@ -70,7 +70,14 @@ pub(crate) fn bash(
         directory = directory.canonicalize().unwrap_or(directory);
         let place = AskedPlace::look(&directory)?;
         let denied = core.session.denied_before(&argv)?;
-        let act = Act { argv: &argv, cwd: &directory, subject: Subject::Command, tool: "bash", denied: &denied };
+        let act = Act {
+            argv: &argv,
+            unseen_bytes: 0,
+            cwd: &directory,
+            subject: Subject::Command,
+            tool: "bash",
+            denied: &denied,
+        };
         match core.widen(standing, &act, &wanted.escalation.wish(), asker, &hold.cancel)? {
             Widened::Ready(ready) => {
                 place.still()?;

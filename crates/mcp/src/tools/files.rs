@@ -84,10 +84,10 @@ pub(crate) fn write(
     let content = arguments.required_content("content")?;
     let escalation = arguments.escalation(core.confines()?, "filesystem")?;
     arguments.finish()?;
-    let words = vec!["write".to_owned(), file_path.clone(), shown(&content), digest(&[&content])];
+    let shown = Shown::of("write", &[&content], &[]);
     let arguments =
         WriteArguments { file_path: file_path.clone(), content, sandbox_permissions: None, justification: None };
-    change(core, standing, &file_path, words, &escalation, (asker, hold), |tools| {
+    change(core, standing, &file_path, shown, &escalation, (asker, hold), |tools| {
         tools.write(&arguments, &mut Caller::default(), &hold.abort)
     })
 }
@@ -107,14 +107,7 @@ pub(crate) fn edit(
     let escalation = arguments.escalation(core.confines()?, "filesystem")?;
     arguments.finish()?;
     let all = if replace_all { "every place" } else { "one place" };
-    let words = vec![
-        "edit".to_owned(),
-        file_path.clone(),
-        shown(&old_string),
-        shown(&new_string),
-        all.to_owned(),
-        digest(&[&old_string, &new_string]),
-    ];
+    let shown = Shown::of("edit", &[&old_string, &new_string], &[all]);
     let arguments = EditArguments {
         file_path: file_path.clone(),
         old_string,
@@ -123,7 +116,7 @@ pub(crate) fn edit(
         sandbox_permissions: None,
         justification: None,
     };
-    change(core, standing, &file_path, words, &escalation, (asker, hold), |tools| {
+    change(core, standing, &file_path, shown, &escalation, (asker, hold), |tools| {
         tools.edit(&arguments, &mut Caller::default(), &hold.abort)
     })
 }
@@ -136,12 +129,14 @@ fn change(
     core: &Core,
     standing: Ready,
     file_path: &str,
-    words: Vec<String>,
+    shown: Shown,
     escalation: &Escalation,
     (asker, hold): (&Asker, &Hold),
     act: impl FnOnce(&mut FileTools<'_>) -> Result<String, ToolError>,
 ) -> Result<Reply, Refusal> {
-    let mut argv: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    let Shown { tool, words, unseen_bytes } = shown;
+    let mut argv: Vec<OsString> = vec![tool.into(), file_path.into()];
+    argv.extend(words.into_iter().map(OsString::from));
     let (ready, only) = if escalation.is_empty() {
         (standing, None)
     } else {
@@ -152,12 +147,12 @@ fn change(
         if place != path {
             argv.extend(["leads to".into(), place.clone().into_os_string()]);
         }
+        argv.insert(2, standing_there(&fence, path, tool).into());
         // It is our own look that found it refused, so it can be offered by itself.
         let denied =
             if fence.decide(pinfold_fence::Act::Write, path).is_err() { vec![place.clone()] } else { Vec::new() };
         let cwd = core.session.cwd();
-        let tool = if argv[0] == "write" { "write" } else { "edit" };
-        let question = Act { argv: &argv, cwd, subject: Subject::Operation, tool, denied: &denied };
+        let question = Act { argv: &argv, unseen_bytes, cwd, subject: Subject::Operation, tool, denied: &denied };
         match core.widen(standing, &question, &escalation.wish(), asker, &hold.cancel)? {
             Widened::Ready(ready) => (*ready, Some(place)),
             Widened::Ask(asked) => return Ok(Reply::Ask(asked)),
@@ -175,10 +170,36 @@ fn change(
     Ok(done(text, json!({"kind": "changed", "path": file_path})))
 }
 
-fn shown(text: &str) -> String {
-    match text.char_indices().nth(MOST_SHOWN) {
-        Some((end, _)) => format!("{}… ({} bytes in all)", &text[..end], text.len()),
-        None => text.to_owned(),
+/// A change as it stands in the log and in a question: the beginning of long texts, and a digest of all of them.
+struct Shown {
+    tool: &'static str,
+    words: Vec<String>,
+    /// How much of the texts stands there by the digest alone.
+    unseen_bytes: u64,
+}
+
+impl Shown {
+    fn of(tool: &'static str, texts: &[&str], more: &[&str]) -> Self {
+        let (mut words, mut unseen_bytes) = (Vec::new(), 0);
+        for text in texts {
+            let end = text.char_indices().nth(MOST_SHOWN).map_or(text.len(), |(end, _)| end);
+            let mark = if end < text.len() { "…" } else { "" };
+            words.extend([format!("{} bytes:", text.len()), format!("{}{mark}", &text[..end])]);
+            unseen_bytes += (text.len() - end) as u64;
+        }
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words.push(digest(texts));
+        Self { tool, words, unseen_bytes }
+    }
+}
+
+/// What a change meets in its place, for whoever is asked about it.
+fn standing_there(fence: &Fence, path: &Path, tool: &str) -> String {
+    match fence.stat(path) {
+        Ok(None) => "a new file".to_owned(),
+        Ok(Some(look)) if tool == "write" => format!("in place of {} bytes", look.size),
+        Ok(Some(look)) => format!("a file of {} bytes", look.size),
+        Err(error) => format!("which cannot be looked at: {error}"),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::tools::Hold;
 use crate::tools::arguments::Arguments;
 use crate::tools::files::{fence, place};
 use crate::tools::reply::{Refusal, Reply, done};
-use pinfold_fence::search::{LinePattern, SearchOptions};
+use pinfold_fence::search::{LinePattern, SearchOptions, spelled};
 use pinfold_policy::quote::{quote_if_needed, readable};
 use serde_json::json;
 use std::path::Path;
@@ -30,6 +30,8 @@ pub(crate) fn search(core: &Core, standing: &Ready, mut arguments: Arguments, ho
     let fence = fence(core, standing, None)?;
     let place = place(core, &path);
     let place = Path::new(&place);
+    // What is found can be named to the other tools as it stands here.
+    let named = |found: &Path| spelled(Path::new(&path), found);
     let mut text = String::new();
     let mut cut = false;
     let mut push = |line: &str| {
@@ -47,15 +49,16 @@ pub(crate) fn search(core: &Core, standing: &Ready, mut arguments: Arguments, ho
             let shown = found
                 .results
                 .iter()
-                .take_while(|it| push(&format!("{}:{}:{}\n", quote_if_needed(&it.path), it.line, it.text)));
+                .take_while(|it| push(&format!("{}:{}:{}\n", quote_if_needed(named(&it.path)), it.line, it.text)));
             let shown: Vec<_> =
-                shown.map(|it| json!({"path": readable(&it.path), "line": it.line, "text": it.text})).collect();
+                shown.map(|it| json!({"path": readable(named(&it.path)), "line": it.line, "text": it.text})).collect();
             (json!({"kind": "found", "matches": shown}), found.truncated, found.skipped)
         }
         (None, Some(glob)) => {
             let found = fence.glob(place, glob, &options)?;
-            let shown = found.results.iter().take_while(|path| push(&format!("{}\n", quote_if_needed(path))));
-            let shown: Vec<_> = shown.map(readable).collect();
+            let each = found.results.iter().map(|path| named(path));
+            let shown: Vec<_> = each.take_while(|path| push(&format!("{}\n", quote_if_needed(path)))).collect();
+            let shown: Vec<_> = shown.iter().map(readable).collect();
             (json!({"kind": "found", "paths": shown}), found.truncated, 0)
         }
         (None, None) => return Err(Refusal::arguments("invalid pattern: give a pattern, a glob, or both")),

@@ -13,8 +13,8 @@ mod walk;
 
 use crate::call::HostFileScan;
 use crate::protected;
-use crate::roots::PinnedRoot;
-use pinfold_policy::{HostChange, HostFile, HostFileType, HostFiles, Obeyed, Protect};
+use crate::roots::{PinnedRoot, pin_physical};
+use pinfold_policy::{ExecutionPolicy, HostChange, HostFile, HostFileType, HostFiles, Obeyed, Protect, SandboxMode};
 use rustix::fs::{AtFlags, FileType, OFlags, statat};
 use std::hash::RandomState;
 use std::os::fd::AsFd as _;
@@ -45,6 +45,44 @@ struct Seen {
     changed: (i64, i64),
     /// A digest of its content, or of what it leads to; none if it is too long.
     content: Option<u64>,
+}
+
+/// The writable places of a policy, as they are when a program begins that makes calls of its own: a shell that stays.
+#[derive(Debug)]
+pub struct HostFilePlaces(Vec<PinnedRoot>);
+
+impl HostFilePlaces {
+    /// Finds them. What cannot be pinned is not looked at.
+    pub fn of(policy: &ExecutionPolicy) -> Self {
+        let writable = match policy.mode {
+            SandboxMode::DangerFullAccess => {
+                let further = policy.additional_writable_roots.iter();
+                std::iter::once(&policy.workspace_root).chain(further).map(PathBuf::as_path).collect()
+            }
+            _ => policy.writable_roots(),
+        };
+        let mut roots: Vec<PinnedRoot> =
+            writable.into_iter().filter_map(|root| pin_physical(&root.canonicalize().ok()?).ok()).collect();
+        roots.sort_by(|one, other| one.path.cmp(&other.path));
+        roots.dedup();
+        Self(roots)
+    }
+
+    /// Looks before something runs, if that is asked.
+    pub fn look(&self, scan: HostFileScan) -> Option<HostFileLook> {
+        Before::look(&self.0, scan).map(HostFileLook)
+    }
+}
+
+/// One look at such places.
+#[derive(Debug)]
+pub struct HostFileLook(Before);
+
+impl HostFileLook {
+    /// Looks again, and tells what has changed.
+    pub fn compare(self) -> HostFiles {
+        self.0.compare()
+    }
 }
 
 /// The first look, and what the second one needs.

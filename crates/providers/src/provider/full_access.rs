@@ -1,6 +1,7 @@
 //! Commands under `danger-full-access`, which nothing confines.
 
 use super::*;
+use crate::host_files::{HostFileLook, HostFilePlaces};
 use pinfold_policy::Dialect;
 
 impl LocalProvider {
@@ -59,14 +60,8 @@ impl LocalProvider {
         if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
             return Ok(never_started(ending, report, begun));
         }
-        // What cannot be pinned is not looked at; the command may go anywhere.
-        let mut roots: Vec<PinnedRoot> = std::iter::once(&policy.workspace_root)
-            .chain(&policy.additional_writable_roots)
-            .filter_map(|root| pin_physical(&root.canonicalize().ok()?).ok())
-            .collect();
-        roots.sort_by(|one, other| one.path.cmp(&other.path));
-        roots.dedup();
-        let before = Before::look(&roots, call.host_files);
+        // The command may go anywhere; these are the places that are looked at.
+        let before = HostFilePlaces::of(policy).look(call.host_files);
         let ended = crate::run::run(Start {
             argv,
             environment: &environment,
@@ -87,7 +82,7 @@ impl LocalProvider {
         });
         let (ending, stdout, stderr) = outcome::unconfined(ended, &argv[0], run.timeout);
         let outcome = Outcome::new(ending, Vec::new(), StatusEvidence::Inferred, Some(report), elapsed(begun));
-        let changed = before.filter(|_| outcome.ran()).map(Before::compare);
+        let changed = before.filter(|_| outcome.ran()).map(HostFileLook::compare);
         Ok(RunResult { outcome: outcome.with_host_files(changed), stdout, stderr })
     }
 }

@@ -64,6 +64,9 @@ pub struct Asked {
     pub subject: Subject,
     /// The command, word by word; bytes that are not UTF-8 appear as `\xHH`.
     pub argv: Vec<String>,
+    /// How many bytes of what would be done stand there by their digest alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unseen_bytes: u64,
     /// Where it would run, the same.
     pub cwd: String,
     /// The mode in force.
@@ -80,6 +83,11 @@ pub struct Asked {
     /// The process that waits for the answer; without one, the question was left for later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asker: Option<Asker>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Asked {

@@ -79,6 +79,7 @@ pub fn call<'a>(
 ) -> Call<'a> {
     Call {
         argv,
+        unseen_bytes: 0,
         cwd,
         subject: Subject::Command,
         tool_name: "bash",
