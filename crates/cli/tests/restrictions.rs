@@ -35,6 +35,55 @@ fn sockets_are_closed_by_default_and_opened_by_name() {
     assert!(answer.status == Some(0) && answer.err.starts_with("pinfold: note: "), "{answer:?}");
 }
 
+/// Binds sockets by names that do not stay, or are no absolute ones, and waits.
+const BINDS: &str = "
+import os, socket, sys
+os.chdir(sys.argv[1])
+held = [socket.socket(socket.AF_UNIX) for _ in range(4)]
+for one, name in zip(held, ['relative', sys.argv[1] + '/line\\nbreak', sys.argv[1] + '/before', sys.argv[1] + '/twice']):
+    one.bind(name); one.listen()
+os.rename('before', 'moved')
+os.link('twice', 'second')
+print('bound', flush=True)
+sys.stdin.read()";
+
+#[test]
+fn sockets_by_names_that_do_not_stay_are_closed_where_they_are_found_and_counted_where_not() {
+    use std::io::{BufRead as _, BufReader};
+    let scene = Scene::new();
+    let outside = scene.folder("outside");
+    let mut server = std::process::Command::new("python3");
+    server.args(["-c", BINDS]).arg(&outside).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "bound\n");
+    let script = format!(
+        "python3 -c \"
+import os, socket
+os.chdir('{}')
+for name in ('relative', 'line\\nbreak', 'moved', 'twice', 'second'):
+    try: socket.socket(socket.AF_UNIX).connect(name); print('reached', end=' ')
+    except OSError: print('closed', end=' ')\"",
+        outside.display()
+    );
+    for backend in ["namespace", "bwrap"] {
+        let open = scene.script(&["--backend", backend, "--sockets", "open"], &script);
+        assert_eq!(open.out, "reached reached reached reached reached ", "{open:?}");
+        let answer = scene.script(&["--backend", backend, "--json"], &script);
+        assert_eq!(answer.out, "closed closed reached closed reached ", "{answer:?}");
+        let json = answer.last_json();
+        let lines = json["report"]["guarantees"].as_array().unwrap();
+        let line = lines.iter().find(|line| line["guarantee"] == "sockets-unix").unwrap();
+        let notes = line["notes"].to_string();
+        assert!(line["strength"] == "partial" && notes.contains("/outside/twice"), "{notes}");
+        let counted = notes.split("not hidden: ").nth(1).and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        assert!(counted.is_some_and(|count| count >= 1), "{notes}");
+    }
+    drop(server.stdin.take());
+    server.wait().unwrap();
+}
+
 /// Sockets of the command's own: a multiplexer, the channel between node and its child, and one in the workspace.
 #[test]
 fn programs_talk_to_themselves_over_sockets() {

@@ -383,11 +383,27 @@ impl Lines {
                 (&walls.allowed, "Allowed:"),
                 (&walls.absent, "Allowed, but not there now:"),
                 (&walls.in_roots, "Of a process outside, in a writable root, and not hidden:"),
+                (&walls.linked, "Hidden, but with a second name (a hard link) that is not:"),
             ] {
                 if !allowed.is_empty() {
                     self.note(Guarantee::SocketsUnix, &format!("{what} {}.", named(&paths(allowed))));
                 }
             }
+            match walls.lost {
+                None => self.note(
+                    Guarantee::SocketsUnix,
+                    "The kernel did not say which files are sockets: those that were bound by a relative name, or moved since, are \
+                     not hidden.",
+                ),
+                Some(0) => self,
+                Some(lost) => self.note(
+                    Guarantee::SocketsUnix,
+                    &format!(
+                        "Bound at the start and not found by the name that they were given, so not hidden: {lost}. Those that were \
+                         removed are out of reach; those that were moved or renamed can be connected to."
+                    ),
+                ),
+            };
             self
         } else if abi >= 6 {
             let note = "Sockets by abstract name are out of reach; sockets by path can be connected to.";
@@ -516,6 +532,8 @@ pub(crate) mod golden {
             allowed: vec!["/run/user/1000/agent".into()],
             absent: Vec::new(),
             in_roots: vec!["/data/a b/dev.sock".into()],
+            linked: vec!["/run/docker.sock".into()],
+            lost: Some(2),
         });
         request.closed.unset = vec!["*TOKEN"];
         request.bounds.words = vec![("processes", 51), ("cpu", 60)];

@@ -3,9 +3,11 @@
 //! Three sources: the kernel's list of bound sockets (of our network namespace), places where the services that
 //! matter listen whatever their namespace is, and what variables point at. Directories in which such sockets come and
 //! go are closed as a whole, so that one which appears later is hidden as well. What appears elsewhere after the
-//! start is not, and reports say so.
+//! start is not, and reports say so; nor is a socket that no known name leads to, and reports count those.
 //!
-//! References: unix(7), proc_net(5) (`/proc/net/unix`).
+//! References: unix(7), sock_diag(7), proc_net(5) (`/proc/net/unix`).
+
+mod list;
 
 use crate::closed::{Cover, outermost, physical};
 use crate::lookup::reachable;
@@ -31,6 +33,10 @@ pub(crate) struct SocketWalls {
     pub(crate) absent: Vec<PathBuf>,
     /// Sockets in a writable root that were bound when the call began, so not by the command.
     pub(crate) in_roots: Vec<PathBuf>,
+    /// Hidden sockets that have a second name somewhere (a hard link).
+    pub(crate) linked: Vec<PathBuf>,
+    /// How many sockets are bound to a file whose name nobody found; none where the kernel does not say.
+    pub(crate) lost: Option<usize>,
 }
 
 impl SocketWalls {
@@ -129,11 +135,18 @@ pub(crate) fn walls(request: &Request, inside: &[PathBuf], allowed: &[PathBuf]) 
         view.close_directory(&mut walls, directory, true);
     }
     let mut single = Vec::new();
-    for socket in view.sockets() {
+    let listed = list::found();
+    walls.lost = listed.lost;
+    for socket in view.sockets(listed.names) {
         if view.roots.iter().any(|root| socket.starts_with(root)) && !walls.allow(&socket) {
             walls.in_roots.push(socket);
-        } else if view.is_outside(&socket) && !walls.allow(&socket) && !walls.close(&socket) {
-            single.push(Cover { path: socket, directory: false });
+        } else if view.is_outside(&socket) && !walls.allow(&socket) {
+            if socket.metadata().is_ok_and(|file| file.nlink() > 1) {
+                walls.linked.push(socket.clone());
+            }
+            if !walls.close(&socket) {
+                single.push(Cover { path: socket, directory: false });
+            }
         }
     }
     walls.covers.append(&mut single);
@@ -226,9 +239,8 @@ impl View<'_> {
         self.visible_temps().filter(|temp| named_in(temp).nth(MOST_NAMED).is_some()).cloned().collect()
     }
 
-    /// Every socket that can be found, physical, once.
-    fn sockets(&self) -> Vec<PathBuf> {
-        let mut found = bound(&std::fs::read("/proc/net/unix").unwrap_or_default());
+    /// Every socket that can be found, physical, once; `found` is what the kernel names.
+    fn sockets(&self, mut found: Vec<PathBuf>) -> Vec<PathBuf> {
         for base in ["/run", "/var/run"] {
             found.extend(SERVICE_SOCKETS.iter().map(|name| Path::new(base).join(name)));
         }
@@ -255,21 +267,6 @@ fn named_in(temp: &Path) -> impl Iterator<Item = PathBuf> {
     entries.filter(move |entry| named(&entry.file_name())).map(|entry| entry.path())
 }
 
-/// The absolute paths of the kernel's list; one with a line break in it cannot be told.
-fn bound(table: &[u8]) -> Vec<PathBuf> {
-    let path = |line: &[u8]| {
-        let mut rest = line;
-        for _ in 0..7 {
-            let start = rest.iter().position(|byte| *byte != b' ')?;
-            let end = start + rest[start..].iter().position(|byte| *byte == b' ')?;
-            rest = &rest[end..];
-        }
-        let path = rest.strip_prefix(b" ").filter(|path| path.starts_with(b"/"))?;
-        Some(PathBuf::from(OsStr::from_bytes(path)))
-    };
-    table.split(|byte| *byte == b'\n').filter_map(path).collect()
-}
-
 /// The socket that the value of a variable names, such as `unix:path=/run/bus,guid=…`.
 fn named_by(value: &OsStr) -> Option<PathBuf> {
     let value = value.as_bytes();
@@ -284,16 +281,6 @@ mod tests {
     use crate::plan::golden;
     use pinfold_policy::ConfinedMode;
     use std::os::unix::net::UnixListener;
-
-    #[test]
-    fn the_kernels_list_is_read_with_spaces_and_without_what_has_no_path() {
-        let table = b"Num       RefCount Protocol Flags    Type St Inode Path\n\
-            0000000000000000: 00000002 00000000 00010000 0001 01 12345 /run/a b  c\n\
-            0000000000000000: 00000003 00000000 00000000 0001 03   568\n\
-            0000000000000000: 00000002 00000000 00010000 0001 01 9 @/tmp/abstract\n\
-            0000000000000000: 00000002 00000000 00010000 0001 01 9 relative\n";
-        assert_eq!(bound(table), [Path::new("/run/a b  c")]);
-    }
 
     #[test]
     fn variables_name_sockets_in_several_spellings() {
