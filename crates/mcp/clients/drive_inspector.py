@@ -1,5 +1,6 @@
-"""Drives `pinfold mcp` with the inspector's command line: every tool and resource, both eras of the protocol, a load. That
-program answers no question and withdraws no call; the Python client's driver does.
+"""Drives `pinfold mcp` with the inspector's command line: every tool and resource, both eras of the protocol, over standard
+streams and HTTP, a load. That program makes one call and ends, so that what one call leaves to the next (a job, a file that was
+read) goes over HTTP, where the server stays. It answers no question and withdraws no call; the Python client's driver does.
 
 Usage: drive_inspector.py PINFOLD NODE INSPECTOR. Prints one line per test and a closing line that `cargo xtask ci` counts.
 """
@@ -7,6 +8,7 @@ Usage: drive_inspector.py PINFOLD NODE INSPECTOR. Prints one line per test and a
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import tempfile
 PINFOLD, INSPECTOR = (os.path.abspath(word) for word in (sys.argv[1], sys.argv[3]))
 NODE = shutil.which(sys.argv[2])
 ERAS = ["legacy", "modern"]
+TOOLS = {"bash", "job_output", "job_kill", "read", "write", "edit", "list", "search"}
 
 
 class Place:
@@ -23,12 +26,27 @@ class Place:
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="pinfold-mcp-", dir=root)).resolve()
         for name in ["ws", "home"]:
             (self.base / name).mkdir()
+        self.called, self.server, self.address = set(), None, None
+
+    def command(self, *more):
+        return [PINFOLD, "mcp", "--workspace", str(self.base / "ws"), "--mode", "workspace-write", *more]
+
+    def serve(self):
+        """From here on one server answers every call."""
+        environment = {"HOME": str(self.base / "home"), "PATH": os.environ["PATH"]}
+        words = dict(env=environment, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        self.server = subprocess.Popen(self.command("--http", "0"), **words)
+        line = next(line for line in self.server.stderr if "serving" in line)
+        url, token = re.search(r'serving (\S+); the token is in "(.*)"', line).groups()
+        headers = {"Authorization": "Bearer " + pathlib.Path(token).read_text()}
+        self.address = {"type": "streamable-http", "url": url, "headers": headers}
 
     def ask(self, era, *words, check=True):
-        server = [PINFOLD, "mcp", "--workspace", str(self.base / "ws"), "--mode", "workspace-write"]
         # The inspector takes what it does not know for the server's words, so the server is named in a file.
         config = self.base / "servers.json"
-        entry = {"type": "stdio", "command": server[0], "args": server[1:], "env": {"HOME": str(self.base / "home")}}
+        command = self.command()
+        entry = {"type": "stdio", "command": command[0], "args": command[1:], "env": {"HOME": str(self.base / "home")}}
+        entry = self.address or entry
         config.write_text(json.dumps({"mcpServers": {"pinfold": entry}}))
         command = [NODE, INSPECTOR, "--cli", "--config", str(config), "--server", "pinfold", "--protocol-era", era]
         command += ["--format", "json", "-q", *words]
@@ -43,9 +61,15 @@ class Place:
     def call(self, era, tool, arguments, **more):
         words = ["--method", "tools/call", "--tool-name", tool, "--tool-args-json", json.dumps(arguments)]
         answer = self.ask(era, *words, **more)
-        return answer.get("result", answer) if isinstance(answer, dict) else answer
+        result = answer.get("result", answer) if isinstance(answer, dict) else answer
+        if isinstance(result, dict) and "content" in result and not result.get("isError"):
+            self.called.add(tool)
+        return result
 
     def close(self):
+        if self.server:
+            self.server.terminate()
+            self.server.wait(30)
         shutil.rmtree(self.base, ignore_errors=True)
 
 
@@ -56,7 +80,7 @@ def text(result):
 def tools_are_listed_without_complaint(place, era):
     answer = place.ask(era, "--method", "tools/list", "--strict")
     names = {tool["name"] for tool in answer.get("result", answer)["tools"]}
-    assert names == {"bash", "job_output", "job_kill", "read", "write", "edit", "list", "search"}, names
+    assert names == TOOLS, names
 
 
 def every_tool_is_called(place, era):
@@ -81,6 +105,29 @@ def every_tool_is_called(place, era):
         assert "unknown job" in json.dumps(result if isinstance(result, dict) else result.stdout + result.stderr), result
 
 
+def every_tool_does_its_work(place, era):
+    place.serve()
+    result = place.call(era, "write", {"file_path": "f", "content": "one\n"})
+    result = place.call(era, "read", {"file_path": "f"})
+    assert "1: one" in text(result), result
+    result = place.call(era, "edit", {"file_path": "f", "old_string": "one", "new_string": "1"})
+    assert "+1" in text(result), result
+    for tool in ["list", "search"]:
+        result = place.call(era, tool, {} if tool == "list" else {"glob": "*"})
+        assert text(result) == "f\n", result
+    result = place.call(era, "bash", {"command": "echo job; sleep 600", "description": "d", "run_in_background": True})
+    job = result["structuredContent"]["jobId"]
+    seen = ""
+    for _ in range(50):
+        seen += text(place.call(era, "job_output", {"job_id": job, "wait_ms": 100}))
+        if "job\n" in seen:
+            break
+    assert f"[{job} running]" in seen, seen
+    result = place.call(era, "job_kill", {"job_id": job})
+    assert "killed" in text(result), result
+    assert place.called == TOOLS, place.called
+
+
 def resources_are_read(place, era):
     answer = place.ask(era, "--method", "resources/list")
     assert len(answer.get("result", answer)["resources"]) == 3, answer
@@ -96,7 +143,13 @@ def a_load_has_no_errors(place, era):
     assert (load["ok"], load["toolErrors"], load["errors"]) == (100, 0, 0), load
 
 
-TESTS = [tools_are_listed_without_complaint, every_tool_is_called, resources_are_read, a_load_has_no_errors]
+TESTS = [
+    tools_are_listed_without_complaint,
+    every_tool_is_called,
+    every_tool_does_its_work,
+    resources_are_read,
+    a_load_has_no_errors,
+]
 
 passed = failed = 0
 for era in ERAS:
