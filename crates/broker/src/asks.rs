@@ -199,7 +199,7 @@ fn answer(packet: &[u8]) -> Option<(u64, bool)> {
 fn question(id: u64, patience: Duration, caller: &Caller<'_>, refused: &Refused) -> String {
     let (process, name) = caller.who();
     let (arguments, whole) = caller.command_line();
-    let Denial { operation, path, rule } = &refused.denial;
+    let Denial { operation, path, rule, .. } = &refused.denial;
     let rule = rule.map_or("-", ProtectionRule::as_str);
     let other = refused.pins.as_ref().and_then(|pins| pins.other.as_ref());
     let other = other.map(|other| escaped(other.as_os_str().as_encoded_bytes())).unwrap_or_default();
@@ -235,7 +235,7 @@ impl Server {
     /// Notes a refusal, and tells it to the caller.
     fn refuse(&self, caller: &Caller<'_>, refused: &Refused) {
         self.denials.note(&refused.denial, || caller.who());
-        let _ = sys::answer(self.listener.as_fd(), caller.call.id, Err(Errno::PERM));
+        let _ = sys::answer(self.listener.as_fd(), caller.call.id, Err(refused.denial.errno));
     }
 
     /// Puts one question after the other, for ever.
@@ -277,6 +277,7 @@ impl Server {
                     if caller.met_all() {
                         self.denials.approved(&denial, who, errno_of(&outcome));
                     }
+                    self.observe(&caller, &outcome);
                     return self.answer(&call, outcome);
                 }
             };

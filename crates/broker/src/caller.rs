@@ -2,6 +2,7 @@
 //!
 //! RACE: a thread number is only this thread's as long as the call waits; so after each use of it we ask whether it does.
 
+use crate::observe::Attempt;
 use crate::protect::Refused;
 use crate::serve::Server;
 use crate::sys::{self, Call};
@@ -60,6 +61,8 @@ pub(crate) struct Caller<'a> {
     met: Cell<u32>,
     seen: RefCell<Seen>,
     again: bool,
+    /// What the call was about to do, where that is observed.
+    pub(crate) attempts: RefCell<Vec<Attempt>>,
 }
 
 /// What was read of a caller when its call was looked at first.
@@ -85,12 +88,14 @@ pub(crate) struct KnownUmask {
 impl<'a> Caller<'a> {
     /// A call that is looked at first.
     pub(crate) fn first(server: &'a Server, call: Call) -> Self {
-        Self { server, call, permitted: Vec::new(), met: Cell::new(0), seen: RefCell::default(), again: false }
+        let (permitted, seen) = (Vec::new(), RefCell::default());
+        Self { server, call, permitted, met: Cell::new(0), seen, again: false, attempts: RefCell::default() }
     }
 
     /// The same call again, as it was seen before, with what was permitted since.
     pub(crate) fn again(server: &'a Server, call: Call, seen: Seen, permitted: Vec<Refused>) -> Self {
-        Self { server, call, permitted, met: Cell::new(0), seen: RefCell::new(seen), again: true }
+        let seen = RefCell::new(seen);
+        Self { server, call, permitted, met: Cell::new(0), seen, again: true, attempts: RefCell::default() }
     }
 
     /// Whether exactly this was permitted.

@@ -30,8 +30,34 @@ const MOST_BYTES: usize = 1500;
 pub(crate) struct Denial {
     pub(crate) operation: &'static str,
     pub(crate) path: PathBuf,
-    /// Why; none for metadata outside of what may be written.
+    /// Why; none for what lies outside of what may be written.
     pub(crate) rule: Option<ProtectionRule>,
+    pub(crate) errno: Errno,
+    pub(crate) by: By,
+}
+
+/// Who refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    /// We did, and nothing was tried.
+    Us,
+    /// The walls did, when we tried.
+    Kernel,
+}
+
+impl Denial {
+    /// What we refuse ourselves.
+    pub(crate) fn ours(operation: &'static str, path: PathBuf, rule: Option<ProtectionRule>) -> Self {
+        Self { operation, path, rule, errno: Errno::PERM, by: By::Us }
+    }
+
+    /// The word that begins its line.
+    fn word(&self) -> &'static str {
+        match self.by {
+            By::Us => "denied",
+            By::Kernel => "refused",
+        }
+    }
 }
 
 /// Who was refused, first.
@@ -64,7 +90,7 @@ impl Denials {
             first.count += 1;
             if first.count <= EACH_TIME || first.told.elapsed() >= PAUSE {
                 first.told = Instant::now();
-                self.say_again(&line("denied", "EPERM", denial, first));
+                self.say_again(&line(denial.word(), &name_of(denial.errno), denial, first));
             }
             return;
         }
@@ -74,7 +100,7 @@ impl Denials {
         }
         let (process, name) = who();
         let first = First { process, name, count: 1, told: Instant::now() };
-        self.say(&line("denied", "EPERM", denial, &first));
+        self.say(&line(denial.word(), &name_of(denial.errno), denial, &first));
         known.0.insert(denial.clone(), first);
     }
 
@@ -88,7 +114,7 @@ impl Denials {
     pub(crate) fn finish(&self) {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for (denial, first) in known.0.iter().filter(|(_, first)| first.count > 1) {
-            self.say(&line("denied", "EPERM", denial, first));
+            self.say(&line(denial.word(), &name_of(denial.errno), denial, first));
         }
         if known.1 > 0 {
             self.say(&format!("denied-more {}\n", known.1));
@@ -113,7 +139,8 @@ impl Denials {
     }
 }
 
-/// `denied OPERATION ERRNO RULE PID COUNT PROCESS PATH`, or the same with `approved`; the path is the rest of the line, or `-` if it is too long.
+/// `denied OPERATION ERRNO RULE PID COUNT PROCESS PATH` for what we refuse, `refused` for what the walls do, `approved` for what a
+/// person permitted; the path is the rest of the line, or `-` if it is too long.
 fn line(what: &str, errno: &str, denial: &Denial, first: &First) -> String {
     let rule = denial.rule.map_or("-", ProtectionRule::as_str);
     let (process, count) = (first.process, first.count);
@@ -173,8 +200,7 @@ mod tests {
     fn each_refusal_is_told_and_counted_and_the_rest_only_counted() {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let denials = Denials::new(Some(writer.into()));
-        let denial =
-            |path: &str| Denial { operation: "open", path: path.into(), rule: Some(ProtectionRule::GitControl) };
+        let denial = |path: &str| Denial::ours("open", path.into(), Some(ProtectionRule::GitControl));
         for index in 0..MOST_DISTINCT + 10 {
             denials.note(&denial(&format!("/w/{index}")), || (7, b"a b".to_vec()));
         }
@@ -206,7 +232,7 @@ mod tests {
         for turn in 0..EACH_TIME {
             for index in 0..MOST_DISTINCT {
                 let path = format!("/w/{}{index}", "x".repeat(1000)).into();
-                denials.note(&Denial { operation: "open", path, rule: None }, || (turn as u32, Vec::new()));
+                denials.note(&Denial::ours("open", path, None), || (turn as u32, Vec::new()));
             }
         }
         drop(denials);
@@ -217,7 +243,7 @@ mod tests {
     #[test]
     fn foreign_bytes_stay_in_their_word_and_a_long_path_is_left_out() {
         assert_eq!(escaped(b"a\nb\\ \x1b\xff"), "a\\nb\\\\\\x20\\x1B\\xFF");
-        let denial = Denial { operation: "open", path: "/".repeat(4000).into(), rule: None };
+        let denial = Denial::ours("open", "/".repeat(4000).into(), None);
         let line =
             line("denied", "EPERM", &denial, &First { process: 1, name: Vec::new(), count: 1, told: Instant::now() });
         assert_eq!(line, "denied open EPERM - 1 1 - -\n");

@@ -179,6 +179,8 @@ fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, ask: Option<Owned
         protected: plan.protected,
         writable: plan.writable.into_iter().map(|writable| writable.path).collect(),
         governs_metadata: plan.wall == Wall::Landlock,
+        observes: plan.observes,
+        of_root: rustix::process::geteuid().is_root(),
         denials: Denials::new(status),
         asks: ask.zip(plan.asking).map(|(channel, (_, asking))| Asks::new(channel, asking)),
         names: RwLock::new(()),

@@ -16,6 +16,7 @@
 //! | `resolve` | from a path of the command's to a directory and a name |
 //! | `open`, `names`, `metadata` | the calls themselves |
 //! | `protect` | asks the policy about a place |
+//! | `observe` | what a call was about to do, for when the walls refuse it |
 //! | `asks` | refused calls that wait for a person |
 //! | `denials` | what was refused, for the status channel |
 //! | `sys` | one function, one system call; the only `unsafe` |
@@ -33,6 +34,7 @@ mod domain;
 mod launch;
 mod metadata;
 mod names;
+mod observe;
 mod open;
 mod protect;
 mod resolve;

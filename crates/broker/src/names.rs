@@ -72,9 +72,12 @@ impl Caller<'_> {
         }
         let _writing = self.server.names.write();
         let name = self.name(directory, &path)?;
+        let operation = if removes_directory { "rmdir" } else { "unlink" };
         if let Some(object) = self.at(&name)? {
-            self.permit(if removes_directory { "rmdir" } else { "unlink" }, &name, Effect::Alter)?;
+            self.permit(operation, &name, Effect::Alter)?;
             self.may_go(&name, &object)?;
+        } else {
+            self.about_to_name(operation, &name)?;
         }
         let flags = if removes_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         unlinkat(&name.parent, name.spelled(), flags)?;
@@ -95,8 +98,8 @@ impl Caller<'_> {
         if let (Some(object), Some(from_path), Some(to_path)) =
             (self.at(&from)?, self.path_of_name(&from)?, self.path_of_name(&to)?)
         {
-            self.in_reach(&from_path, &from.parent)?;
-            self.in_reach(&to_path, &to.parent)?;
+            self.in_reach("rename", &from_path, &from.parent)?;
+            self.in_reach("rename", &to_path, &to.parent)?;
             self.permit_move("rename", &object, (&from, &from_path), (&to, &to_path))?;
             self.may_go(&from, &object)?;
             if let Some(other) = self.at(&to)? {
@@ -106,6 +109,9 @@ impl Caller<'_> {
                 // What is replaced goes as well.
                 self.may_go(&to, &other)?;
             }
+        } else {
+            self.about_to_name("rename", &from)?;
+            self.about_to_name("rename", &to)?;
         }
         renameat_with(&from.parent, from.spelled(), &to.parent, to.spelled(), flags)?;
         Ok(Answer::Value(0))

@@ -60,6 +60,7 @@ impl Caller<'_> {
             }
             let place = self.object(directory, &path, !has(libc::O_NOFOLLOW))?;
             let _reading = self.server.names.read();
+            self.about_to_object("open", &place)?;
             worker.use_umask(self)?;
             return file(openat2(&place.handle, ".", ours, mode, ResolveFlags::NO_SYMLINKS)?);
         }

@@ -104,7 +104,7 @@ impl Caller<'_> {
     ) -> Outcome<()> {
         match self.path_of_name(name)? {
             Some(path) => {
-                self.in_reach(&path, &name.parent)?;
+                self.in_reach(operation, &path, &name.parent)?;
                 self.permit_path(operation, name, &path, effect, other)
             }
             None => Ok(()),
@@ -121,13 +121,13 @@ impl Caller<'_> {
     ///
     /// SECURITY: Landlock knows directories, not paths: a root that was moved, or has another name through another mount,
     /// stays writable for it, and the policy would not know the names in it.
-    pub(crate) fn in_reach(&self, path: &Path, parent: impl AsFd) -> Outcome<()> {
+    pub(crate) fn in_reach(&self, operation: &'static str, path: &Path, parent: impl AsFd) -> Outcome<()> {
         let writable = &self.server.writable;
         if !self.server.governs_metadata || writable.iter().any(|root| path.starts_with(root)) {
             return Ok(());
         }
         // The kernel says it better.
-        if is_read_only(parent)? { Ok(()) } else { Err(Errno::ACCESS.into()) }
+        if is_read_only(parent)? { Ok(()) } else { Err(self.out_of_reach(operation, path)) }
     }
 
     /// The same for a name whose path is known.
@@ -139,6 +139,7 @@ impl Caller<'_> {
         effect: Effect,
         other: Other<'_>,
     ) -> Outcome<()> {
+        self.about_to(operation, path, &name.parent);
         let Some(rule) = self.rule_on(path, effect) else { return Ok(()) };
         self.forbid(operation, path, Some(rule), || {
             Ok(Pins {
@@ -166,8 +167,9 @@ impl Caller<'_> {
         if !path.is_absolute() {
             return Ok(());
         }
+        self.about_to(operation, &path, &object.handle);
         if !metadata && !object.is_device() && object.stat.st_nlink > 0 {
-            self.in_reach(&path, &object.handle)?;
+            self.in_reach(operation, &path, &object.handle)?;
         }
         match self.rule_on(&path, Effect::Alter) {
             Some(rule) => self.forbid(operation, &path, Some(rule), pins),
@@ -183,7 +185,7 @@ impl Caller<'_> {
         rule: Option<ProtectionRule>,
         pins: impl FnOnce() -> Outcome<Pins>,
     ) -> Outcome<()> {
-        let denial = Denial { operation, path: path.to_owned(), rule };
+        let denial = Denial::ours(operation, path.to_owned(), rule);
         let askable = self.server.asks.as_ref().is_some_and(|asks| asks.may_ask(&denial));
         let refused = Refused { denial, pins: if askable { Some(pins()?) } else { None } };
         if askable && self.is_permitted(&refused) { Ok(()) } else { Err(Refusal::Denied(Box::new(refused))) }
@@ -207,7 +209,10 @@ impl Caller<'_> {
 
     /// A refusal about which nobody is asked.
     pub(crate) fn deny(&self, operation: &'static str, path: &Path, rule: Option<ProtectionRule>) -> Refusal {
-        let denial = Denial { operation, path: path.to_owned(), rule };
+        self.deny_as(Denial::ours(operation, path.to_owned(), rule))
+    }
+
+    pub(crate) fn deny_as(&self, denial: Denial) -> Refusal {
         Refusal::Denied(Box::new(Refused { denial, pins: None }))
     }
 }

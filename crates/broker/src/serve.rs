@@ -63,6 +63,10 @@ pub(crate) struct Server {
     /// Where metadata may be changed, if that is governed here.
     pub(crate) writable: Vec<PathBuf>,
     pub(crate) governs_metadata: bool,
+    /// Whether refusals of the walls are told as well.
+    pub(crate) observes: bool,
+    /// Whether the command is of root, whom but for the walls no permission of a file stops.
+    pub(crate) of_root: bool,
     pub(crate) denials: Denials,
     /// Where somebody can be asked about a refusal.
     pub(crate) asks: Option<Asks>,
@@ -156,7 +160,10 @@ impl Server {
             let caller = Caller::first(self, call);
             match perform(&caller, &mut worker) {
                 Err(Refusal::Denied(refused)) => self.refuse_or_ask(caller, refused),
-                outcome => self.answer(&call, outcome),
+                outcome => {
+                    self.observe(&caller, &outcome);
+                    self.answer(&call, outcome);
+                }
             }
         }
     }

@@ -16,6 +16,7 @@
 //! | `--status-fd N` / `--status-file PATH` | where refusals are reported. The launcher inherits the descriptor, or gets the file as descriptor [`STATUS`] | one, once |
 //! | `--ask-fd N`, `--ask-seconds S` | a packet socket on which somebody is asked about refusals, and for how long (see `asks`) | both, once |
 //! | `--never-ask PATH` | what lies there is refused without a question | any number |
+//! | `--observe` | what the walls refuse is reported as well | once |
 
 use pinfold_policy::pattern::PathPattern;
 use pinfold_policy::{ProtectedNames, ProtectionRule};
@@ -64,6 +65,8 @@ pub(crate) struct Plan {
     pub(crate) writable: Vec<Writable>,
     pub(crate) status: Status,
     pub(crate) asking: Option<(i32, Asking)>,
+    /// Whether refusals of the walls are told as well.
+    pub(crate) observes: bool,
     /// The launcher and its arguments; never empty.
     pub(crate) launcher: Vec<OsString>,
 }
@@ -77,6 +80,7 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
     let (mut wall, mut home, mut status, mut default_names) = (None, None, Status::Nowhere, false);
     let (mut roots, mut writable, mut patterns, mut paths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut ask, mut patience, mut never) = (None, None, Vec::new());
+    let mut observes = false;
     loop {
         let Some(option) = words.next() else { return Err("missing `-- LAUNCHER`".to_owned()) };
         let mut value = || words.next().ok_or_else(|| format!("{} lacks its value", option.to_string_lossy()));
@@ -101,6 +105,7 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
                 false
             }
             Some("--home") => home.replace(absolute(&value()?)?).is_some(),
+            Some("--observe") => std::mem::replace(&mut observes, true),
             Some("--protect-default") => std::mem::replace(&mut default_names, true),
             Some("--protect") => {
                 let text = value()?;
@@ -155,7 +160,7 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
         (None, None) => None,
         _ => return Err("--ask-fd and --ask-seconds belong together".to_owned()),
     };
-    Ok(Plan { wall, protected, writable, status, asking, launcher })
+    Ok(Plan { wall, protected, writable, status, asking, observes, launcher })
 }
 
 fn descriptor(option: &str, word: &OsStr) -> Result<i32, String> {
@@ -185,14 +190,14 @@ mod tests {
     #[test]
     fn a_plan_is_read() {
         let plan = of("--spec 1 --wall landlock --root /w --write 1:2 /w --protect-default --home /h --protect /w/x* \
-                       --protect-path git-target /w/h --status-fd 7 --ask-fd 8 --ask-seconds 9 --never-ask /n -- /bin/run --spec 1 -- true")
+                       --protect-path git-target /w/h --status-fd 7 --ask-fd 8 --ask-seconds 9 --never-ask /n --observe -- /bin/run --spec 1 -- true")
         .unwrap();
         assert_eq!((plan.wall, plan.status), (Wall::Landlock, Status::Descriptor(7)));
         assert_eq!(plan.writable, [Writable { device: 1, inode: 2, path: "/w".into() }]);
         assert_eq!(plan.launcher.len(), 5);
         let asking = Asking { patience: Duration::from_secs(9), never: vec!["/n".into()] };
         assert_eq!(plan.asking, Some((8, asking)));
-        assert!(!plan.protected.is_empty());
+        assert!(!plan.protected.is_empty() && plan.observes);
     }
 
     #[test]
@@ -216,6 +221,7 @@ mod tests {
             "--spec 1 --wall landlock --ask-fd 2 --ask-seconds 7 -- x",
             "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 0 -- x",
             "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 7 --never-ask x -- x",
+            "--spec 1 --wall landlock --observe --observe -- x",
             "--spec 1 --wall landlock --more -- x",
         ] {
             assert!(of(text).is_err(), "{text}");

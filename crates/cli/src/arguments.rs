@@ -423,6 +423,14 @@ pub(crate) struct Run {
     /// settings, about what is denied for reading, and about what mounts or Landlock refuse.
     #[arg(verbatim_doc_comment, long, hide_short_help = true)]
     pub(crate) ask: bool,
+    /// Tell of every refusal, also of a command that hides it
+    ///
+    /// Calls that would change something are performed by the broker, which tells what the walls
+    /// refuse: operation, path, error and process, in the outcome and at the end, whatever the
+    /// command says and however it exits. It opens nothing. Plain reads are not touched. Not with
+    /// the backend bwrap.
+    #[arg(verbatim_doc_comment, long, hide_short_help = true)]
+    pub(crate) observe: bool,
     /// End the command after so many seconds
     ///
     /// Fractions are allowed: 0.5.

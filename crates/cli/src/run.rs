@@ -71,6 +71,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
     let (policy, mut call) = request.split();
     call.notes.extend(configured.notes().iter().cloned());
     call.host_files = host_files;
+    call.observe_denials = arguments.observe;
     let mode = held.as_ref().map_or(policy.mode, Held::mode);
     if policy.mode == SandboxMode::DangerFullAccess {
         say(&format!("warning: nothing is confined under {}", policy.mode));
@@ -105,7 +106,7 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         hurry();
     }
     let status = watch.exit_status().unwrap_or(status);
-    let meant = Meant { mode, in_session: held.is_some(), closed: &closed };
+    let meant = Meant { mode, in_session: held.is_some(), observed: arguments.observe, closed: &closed };
     speak(&outcome, arguments, &meant, form);
     let written = report.is_none_or(|report| {
         let line = match &outcome {
@@ -245,6 +246,8 @@ struct Meant<'a> {
     mode: SandboxMode,
     /// Whether more can be asked for.
     in_session: bool,
+    /// Whether every refusal is to be told.
+    observed: bool,
     /// What was closed for reading.
     closed: &'a [std::path::PathBuf],
 }
@@ -285,6 +288,7 @@ fn remarks(outcome: &Outcome, argv: &[OsString], meant: &Meant<'_>, reported: bo
         Ending::TimedOut { after_ms, .. } => {
             vec![format!("the time limit of {after_ms} ms passed; the command was ended")]
         }
+        _ if meant.observed && !reported && outcome.ran() => observed(outcome.denials()),
         Ending::Exited { code } if *code != 0 && !reported => {
             denial_hint(outcome.denials(), meant).into_iter().collect()
         }
@@ -303,6 +307,40 @@ fn next_step(code: ErrorCode, argv: &[OsString]) -> String {
         ErrorCode::CommandNotExecutable => hint(&SandboxError::CommandNotExecutable { program, reason: String::new() }),
         _ => "see what works on this host: pinfold doctor".to_owned(),
     }
+}
+
+/// How many refusals are named.
+const MOST_NAMED: usize = 20;
+
+/// Returns a line for each refusal that was observed.
+fn observed(denials: &[Denial]) -> Vec<String> {
+    let mut lines: Vec<String> =
+        denials.iter().take(MOST_NAMED).map(|denial| format!("refused: {}", effect(denial))).collect();
+    if denials.len() > MOST_NAMED {
+        lines.push(format!("and {} further refusals: see the outcome (--json, --report)", denials.len() - MOST_NAMED));
+    }
+    lines
+}
+
+/// Describes what was refused: `open /etc/x (EROFS), touch[123], 4 times`.
+pub(crate) fn effect(denial: &Denial) -> String {
+    let mut text = match (&denial.operation, &denial.path, &denial.text) {
+        (Some(operation), Some(path), _) => format!("{operation} {}", quote(path)),
+        (Some(operation), None, _) => format!("{operation} of a path that is too long to be told"),
+        (None, _, Some(text)) => quote(text.trim()),
+        (None, ..) => "something".to_owned(),
+    };
+    let why: Vec<&str> = denial.rule.iter().chain(&denial.errno).map(String::as_str).collect();
+    if !why.is_empty() {
+        text.push_str(&format!(" ({})", why.join(", ")));
+    }
+    if let Some(process) = &denial.process {
+        text.push_str(&format!(", {}[{}]", process.name, process.pid));
+    }
+    if denial.count > 1 {
+        text.push_str(&format!(", {} times", denial.count));
+    }
+    text
 }
 
 /// Returns the line that tells of a refusal and of the option that would allow it.
@@ -366,7 +404,7 @@ mod tests {
     }
 
     fn meant(mode: SandboxMode) -> Meant<'static> {
-        Meant { mode, in_session: false, closed: &[] }
+        Meant { mode, in_session: false, observed: false, closed: &[] }
     }
 
     #[test]

@@ -59,6 +59,7 @@ pub mod markers;
 pub mod mode;
 pub mod obeyed;
 pub mod outcome;
+mod outcome_size;
 pub mod pattern;
 pub mod policy;
 pub mod protect;

@@ -4,6 +4,7 @@
 use crate::error::ErrorCode;
 use crate::host_files::HostFiles;
 use crate::limits::BoundMet;
+use crate::outcome_size::{bound_denials, bound_host_files};
 use crate::report::EnforcementReport;
 use crate::signal::Signal;
 use crate::wire::escaped;
@@ -251,7 +252,8 @@ pub struct Outcome {
 impl Outcome {
     /// Draws up an outcome; the duration is in milliseconds from the request to the end.
     ///
-    /// Denials read from text count only beside an exit status other than 0 and are dropped otherwise.
+    /// Denials read from text count only beside an exit status other than 0 and are dropped otherwise. Of a list that takes more
+    /// than about 128 KiB the rest is only counted, in an entry of its own; so are files of the host-execution report.
     pub fn new(
         ending: Ending,
         mut denials: Vec<Denial>,
@@ -261,6 +263,7 @@ impl Outcome {
     ) -> Self {
         let text_counts = matches!(ending, Ending::Exited { code } if code != 0);
         denials.retain(|denial| text_counts || denial.evidence != DenialEvidence::Inferred);
+        let denials = bound_denials(denials);
         Self {
             ending,
             denials,
@@ -296,7 +299,7 @@ impl Outcome {
 
     /// Returns the same with what the call did to files that tools outside obey.
     pub fn with_host_files(self, host_files: Option<HostFiles>) -> Self {
-        Self { host_files: host_files.map(Box::new), ..self }
+        Self { host_files: host_files.map(bound_host_files).map(Box::new), ..self }
     }
 
     /// Returns what the call did to files that tools outside execute or obey; absent if nobody asked, or it did not run.

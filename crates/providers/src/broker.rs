@@ -49,6 +49,9 @@ pub(crate) fn prefix(broker: &Path, backend: Backend, request: &Request) -> Vec<
             push(&mut words, &["--never-ask".as_ref(), path.as_os_str()]);
         }
     }
+    if request.observed {
+        push(&mut words, &["--observe"]);
+    }
     match &request.status {
         StatusTo::Nowhere => {}
         StatusTo::Descriptor(number) => push(&mut words, &["--status-fd", &number.to_string()]),

@@ -129,6 +129,9 @@ pub struct CallOptions {
     pub hard_links: HardLinkScan,
     /// The report of files that tools outside execute or obey. For [`crate::LocalProvider::run`] only.
     pub host_files: HostFileScan,
+    /// Whether every refusal of a call that would have changed something is told with path, operation and process, also of a
+    /// command that hides it. The broker performs such calls then, in every confined mode. A mechanism without it is not used.
+    pub observe_denials: bool,
     /// What is closed beyond the mode. A mechanism that cannot hold one of them is not used.
     pub restrictions: Restrictions,
     /// Whether closing sockets may be given up where the mechanism cannot do it.

@@ -88,7 +88,7 @@ impl Host {
         if usable.proof.protected {
             Ok(())
         } else {
-            Err("a probe did not show that names are protected under it".to_owned())
+            Err("a probe did not show that the broker keeps what it is to keep under it".to_owned())
         }
     }
 
@@ -371,17 +371,28 @@ impl Trial<'_> {
         Ok(usable)
     }
 
-    /// Whether the broker protects names, and metadata outside, under this mechanism. That it does not is no reason to do
+    /// Whether the broker protects names, and metadata outside, under this mechanism; where nothing is writable, whether all stays
+    /// as it is with it in between. That it does not is no reason to do
     /// without the mechanism: calls that need the broker then do.
     fn with_broker(&self, usable: &Usable) -> Result<(bool, bool), Refusal> {
-        let brokers = matches!(self.backend, Backend::Namespace | Backend::Landlock) && self.request.writes();
-        if !brokers || self.host.broker_path().is_err() {
+        if !matches!(self.backend, Backend::Namespace | Backend::Landlock) || self.host.broker_path().is_err() {
             return Ok((false, false));
         }
         let lost = |error: std::io::Error| Refusal::new(format!("cannot prepare a probe: {error}"), "");
         let found = |reason: String| Refusal::new(reason, "");
         let kept = self.canary.lay_out_kept().map_err(lost)?;
         let mut trial = Self { request: self.request.clone(), ..*self };
+        if !self.request.writes() {
+            // Nothing to protect: the broker stands there to tell what is refused, and must open nothing.
+            trial.request.observed = true;
+            let Attempt::Done(ended, status) = trial.attempt(usable, self.canary.by_name())? else {
+                return Ok((false, false));
+            };
+            let refused = status.denials.iter().any(|denial| denial.operation.as_deref() == Some("open"));
+            let held = status.command_ran() && refused && self.canary.judge_by_name(self.request.mode, &ended).is_ok();
+            let governed = held && self.canary.outside_is_untouched().map_err(found)?;
+            return Ok((governed, governed));
+        }
         trial.request.closed.protected = Some(Protected::path(kept));
         let held = |act: Act| -> Result<bool, Refusal> {
             self.canary.clear_granted().map_err(lost)?;

@@ -45,6 +45,8 @@ pub(crate) struct Request {
     pub(crate) supervise: bool,
     /// Whether a terminal may be among the standard streams.
     pub(crate) terminal: bool,
+    /// Whether the broker tells what is refused, protected or not.
+    pub(crate) observed: bool,
     /// What is closed beyond the mode.
     pub(crate) closed: Closed,
     /// What the call may use up.
@@ -56,7 +58,7 @@ pub(crate) struct Request {
 impl Request {
     /// Whether the broker answers for names.
     pub(crate) fn is_brokered(&self) -> bool {
-        self.writes() && self.closed.protected.is_some()
+        self.observed || (self.writes() && self.closed.protected.is_some())
     }
 
     pub(crate) fn writes(&self) -> bool {
@@ -248,7 +250,8 @@ impl Lines {
 
     /// What the broker keeps for a call that asks for protected names.
     pub(crate) fn brokered(&mut self, request: &Request, proof: Proof) -> &mut Self {
-        let Some(protected) = request.closed.protected.as_ref().filter(|_| request.is_brokered()) else { return self };
+        // Where nothing is writable, nothing of it needs the broker.
+        let Some(protected) = request.closed.protected.as_ref().filter(|_| request.writes()) else { return self };
         self.shown(Guarantee::ProtectedPaths, &[Layer::Broker], proof.protected);
         for note in protected.notes() {
             self.note(Guarantee::ProtectedPaths, &note);
@@ -496,6 +499,7 @@ pub(crate) mod golden {
             asks: None,
             supervise: false,
             terminal: false,
+            observed: false,
             bounds: Bounds::default(),
             own_copies: Vec::new(),
             closed: Closed::default(),

@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub struct RefusalFeed(Mutex<Inner>);
 
-/// What tells one refusal from another: operation, path and rule.
-type Refused = (Option<String>, Option<OsString>, Option<String>);
+/// What tells one refusal from another: operation, path, rule and error.
+type Refused = (Option<String>, Option<OsString>, Option<String>, Option<String>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
@@ -71,11 +71,12 @@ impl Inner {
         let lines: Vec<u8> = self.rest.drain(..=end).collect();
         for mut denial in denials_in(&lines) {
             let path = denial.path.clone().map(Into::into);
-            let key = (denial.operation.clone(), path, denial.rule.clone());
+            let key = (denial.operation.clone(), path, denial.rule.clone(), denial.errno.clone());
             let before = self.known.insert(key, denial.count).unwrap_or(0);
             denial.count = denial.count.saturating_sub(before);
             let same = |known: &&mut Denial| {
-                (&known.operation, &known.path, &known.rule) == (&denial.operation, &denial.path, &denial.rule)
+                (&known.operation, &known.path, &known.rule, &known.errno)
+                    == (&denial.operation, &denial.path, &denial.rule, &denial.errno)
             };
             match self.told.iter_mut().find(same) {
                 _ if denial.count == 0 => {}

@@ -82,7 +82,7 @@ impl Status {
             "exited" => self.exited = rest.parse().ok(),
             "signaled" => self.signaled = rest.parse().ok(),
             "approved" => self.approved.extend(approved(rest)),
-            "denied" => self.denials.extend(denial(rest)),
+            "denied" | "refused" => self.denials.extend(denial(line)),
             "denied-more" => {
                 let count = rest.parse().unwrap_or(1);
                 let text = Some("further refusals, which are only counted".to_owned());
@@ -98,7 +98,7 @@ impl Status {
         for denial in self.denials.drain(..) {
             let same = |known: &&mut Denial| {
                 (&known.operation, &known.path, &known.rule) == (&denial.operation, &denial.path, &denial.rule)
-                    && known.text == denial.text
+                    && (&known.errno, &known.text) == (&denial.errno, &denial.text)
             };
             match told.iter_mut().find(same) {
                 Some(known) => known.count = denial.count,
@@ -122,11 +122,22 @@ impl Status {
 /// The refusals in whole lines, in their order and with the numbers that they have there.
 pub(crate) fn denials_in(lines: &[u8]) -> impl Iterator<Item = Denial> {
     let lines = lines.split(|byte| *byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
-    lines.filter_map(|line| denial(line.strip_prefix("denied ")?))
+    lines.filter_map(denial)
 }
 
-/// `OPERATION ERRNO RULE PID COUNT PROCESS PATH`, as the broker writes it.
-fn denial(rest: &str) -> Option<Denial> {
+/// `denied OPERATION ERRNO RULE PID COUNT PROCESS PATH`, as the broker writes it of what it refuses itself; the same with `refused`
+/// of what the walls refuse.
+fn denial(line: &str) -> Option<Denial> {
+    let (word, rest) = line.split_once(' ')?;
+    let evidence = match word {
+        "denied" => DenialEvidence::Broker,
+        "refused" => DenialEvidence::Kernel,
+        _ => return None,
+    };
+    effect(rest, evidence)
+}
+
+fn effect(rest: &str, evidence: DenialEvidence) -> Option<Denial> {
     let mut words = rest.split(' ');
     let mut word = || words.next();
     let operation = word()?.to_owned();
@@ -142,13 +153,13 @@ fn denial(rest: &str) -> Option<Denial> {
         rule,
         process: Some(DeniedProcess { pid, name }),
         count,
-        ..Denial::known(DenialEvidence::Broker)
+        ..Denial::known(evidence)
     })
 }
 
 /// The same words; an error is the one with which the effect failed all the same.
 fn approved(rest: &str) -> Option<ApprovedEffect> {
-    let Denial { path, operation, errno, rule, process, .. } = denial(rest)?;
+    let Denial { path, operation, errno, rule, process, .. } = effect(rest, DenialEvidence::Broker)?;
     Some(ApprovedEffect { path, operation: operation?, errno: errno.filter(|errno| errno != "-"), rule, process })
 }
 

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 pub(crate) fn plan(request: &Request) -> Vec<OsString> {
     let mut words = Vec::new();
     push(&mut words, &["--wall", "landlock", "--landlock", &request.landlock_abi.to_string()]);
-    if !request.writes() {
+    if !request.writes() && !request.is_brokered() {
         push(&mut words, &["--deny-metadata"]);
     }
     request.push_roots(&mut words);
@@ -130,6 +130,8 @@ mod tests {
         let mut request = golden::request(ConfinedMode::ReadOnly);
         request.supervise = true;
         check("linux_landlock/golden/read-only.txt", &plan(&request), &state(&request, ALL));
+        request.observed = true;
+        check("linux_landlock/golden/observed.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::WorkspaceWrite);
         request.temp = Some(golden::root("/run/pinfold/t", 21));
         request.supervise = true;

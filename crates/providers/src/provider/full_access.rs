@@ -27,6 +27,10 @@ impl LocalProvider {
             let detail = "under danger-full-access no network, socket or path is closed".to_owned();
             return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
         }
+        if call.observe_denials {
+            let detail = "under danger-full-access nothing is refused, and nothing observed".to_owned();
+            return Err(SandboxError::UnsupportedPolicy { backend: name, detail });
+        }
         let means = Means { kernel: Kernel::look(), places: Places::default(), ours: true };
         let bounds = limits::bounds(&call.limits, call.processes, Backend::Unconfined, false, &means);
         if bounds.is_err() {

@@ -562,6 +562,7 @@ impl LocalProvider {
             asks: None,
             supervise: call.ours || !call.options.unsupervised,
             terminal: call.terminal,
+            observed: call.options.observe_denials,
         };
         if backend == Backend::Namespace && !rustix::process::geteuid().is_root() {
             request.own_copies = own_copies::of_ssh(std::env::home_dir().as_deref());

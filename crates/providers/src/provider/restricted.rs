@@ -74,13 +74,18 @@ pub(super) fn closed_by(
             return unsupported("it cannot close sockets by path");
         }
     }
-    if !restrictions.protect.is_empty() {
-        if request.writes() {
-            if !matches!(backend, Backend::Namespace | Backend::Landlock) {
-                return unsupported("it cannot protect names inside a writable root");
-            }
-            broker().map_err(refusal)?;
-        }
+    let has_broker = matches!(backend, Backend::Namespace | Backend::Landlock);
+    if request.observed && !has_broker {
+        return unsupported("it cannot tell of each refusal");
+    }
+    let protects = !restrictions.protect.is_empty();
+    if protects && request.writes() && !has_broker {
+        return unsupported("it cannot protect names inside a writable root");
+    }
+    if request.observed || (protects && request.writes()) {
+        broker().map_err(refusal)?;
+    }
+    if protects {
         closed.protected = Some(protected::find(&restrictions.protect, &call.roots.writable)?);
     }
     if !call.ours && restrictions.variables == Variables::Scrub {

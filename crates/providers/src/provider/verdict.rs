@@ -70,6 +70,7 @@ impl LocalProvider {
                 asks: None,
                 supervise: true,
                 terminal: false,
+                observed: false,
             },
             deadline,
         })
