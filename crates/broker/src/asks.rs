@@ -6,8 +6,8 @@
 //! refused as if nobody had been asked. Anything but a clear yes to the question that is open is a no.
 //!
 //! The question is one packet, words with spaces between, escaped as in a status line:
-//! `ask ID SECONDS OPERATION RULE PID PROCESS PATH =OTHER WHOLE =ARGUMENT...`. OTHER is the call's other path, empty if it has
-//! none; WHOLE is 1 if these are all arguments of the process. The answer is `once ID` or `deny ID`. `closed ID` says that no
+//! `ask ID SECONDS OPERATION RULE PID PROCESS PATH =OTHER =DETAIL WHOLE =ARGUMENT...`. OTHER is the call's other path, empty if it
+//! has none; DETAIL is where a link leads that is moved, or what metadata would become, or empty; WHOLE is 1 if these are all arguments of the process. The answer is `once ID` or `deny ID`. `closed ID` says that no
 //! answer is wanted any more. IDs count up and are never used again.
 
 use crate::caller::{Caller, Outcome, Refusal, Seen};
@@ -203,9 +203,10 @@ fn question(id: u64, patience: Duration, caller: &Caller<'_>, refused: &Refused)
     let rule = rule.map_or("-", ProtectionRule::as_str);
     let other = refused.pins.as_ref().and_then(|pins| pins.other.as_ref());
     let other = other.map(|other| escaped(other.as_os_str().as_encoded_bytes())).unwrap_or_default();
+    let detail = refused.pins.as_ref().and_then(|pins| pins.detail.as_deref()).map(escaped).unwrap_or_default();
     let (name, path) = (escaped(&name), escaped(path.as_os_str().as_encoded_bytes()));
     let mut text = format!(
-        "ask {id} {} {operation} {rule} {process} {name} {path} ={other} {}",
+        "ask {id} {} {operation} {rule} {process} {name} {path} ={other} ={detail} {}",
         patience.as_secs(),
         u8::from(whole)
     );

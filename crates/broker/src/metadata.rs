@@ -19,6 +19,9 @@ const NAME_BYTES: usize = 256;
 /// The first and the largest size of the structure of file_setattr(2) that we pass on.
 const ATTRIBUTE_BYTES: std::ops::RangeInclusive<u64> = 24..=4096;
 
+/// How many bytes of a value a question shows.
+const MOST_TOLD: usize = 64;
+
 const SET_FLAGS: u32 = 0x4008_6602;
 const SET_XATTR: u32 = 0x401c_5820;
 
@@ -60,7 +63,7 @@ impl Caller<'_> {
 
     fn chmod(&self, object: &Object, mode: u32) -> Outcome<Answer> {
         let _reading = self.server.names.read();
-        self.permit_object("chmod", object, true)?;
+        self.permit_metadata("chmod", object, || format!("mode {mode:04o}"))?;
         if object.kind() == FileType::Symlink {
             return Err(Errno::OPNOTSUPP.into());
         }
@@ -79,7 +82,8 @@ impl Caller<'_> {
 
     fn chown(&self, object: &Object, [user, group]: [u32; 2]) -> Outcome<Answer> {
         let _reading = self.server.names.read();
-        self.permit_object("chown", object, true)?;
+        let whose = |id: u32| if id == u32::MAX { "unchanged".to_owned() } else { id.to_string() };
+        self.permit_metadata("chown", object, || format!("owner {}, group {}", whose(user), whose(group)))?;
         let user = Some(user).filter(|id| *id != u32::MAX).map(Uid::from_raw);
         let group = Some(group).filter(|id| *id != u32::MAX).map(Gid::from_raw);
         chownat(&object.handle, "", user, group, AtFlags::EMPTY_PATH)?;
@@ -133,9 +137,11 @@ impl Caller<'_> {
 
     fn set_times(&self, object: &Object, times: Option<Timestamps>) -> Outcome<Answer> {
         let _reading = self.server.names.read();
-        self.permit_object("utime", object, true)?;
         let now = Timespec { tv_sec: 0, tv_nsec: NOW };
         let times = times.unwrap_or(Timestamps { last_access: now, last_modification: now });
+        self.permit_metadata("utime", object, || {
+            format!("accessed {}, modified {}", told(&times.last_access), told(&times.last_modification))
+        })?;
         utimensat(&object.handle, "", &times, AtFlags::EMPTY_PATH)?;
         Ok(Answer::Value(0))
     }
@@ -174,7 +180,7 @@ impl Caller<'_> {
         let name = self.text(name, NAME_BYTES, Errno::RANGE)?;
         let value = self.bytes(value, size as usize)?;
         let _reading = self.server.names.read();
-        self.permit_object("setxattr", object, true)?;
+        self.permit_metadata("setxattr", object, || attribute(&name, Some(&value)))?;
         setxattr(Self::exact(object), name, &value, XattrFlags::from_bits_retain(flags))?;
         Ok(Answer::Value(0))
     }
@@ -203,7 +209,7 @@ impl Caller<'_> {
     fn remove_xattr(&self, object: &Object, name: usize) -> Outcome<Answer> {
         let name = self.text(self.address(name), NAME_BYTES, Errno::RANGE)?;
         let _reading = self.server.names.read();
-        self.permit_object("removexattr", object, true)?;
+        self.permit_metadata("removexattr", object, || attribute(&name, None))?;
         removexattr(Self::exact(object), name)?;
         Ok(Answer::Value(0))
     }
@@ -217,7 +223,7 @@ impl Caller<'_> {
         let object = self.subject(self.directory(0), 1, self.number(4))?;
         let attributes = self.bytes(self.address(2), size as usize)?;
         let _reading = self.server.names.read();
-        self.permit_object("setattr", &object, true)?;
+        self.permit_metadata("setattr", &object, || format!("attributes {}", hexadecimal(&attributes)))?;
         crate::sys::set_attributes(object.handle.as_fd(), &attributes)?;
         Ok(Answer::Value(0))
     }
@@ -237,7 +243,7 @@ impl Caller<'_> {
         };
         let argument = self.bytes(self.address(2), length)?;
         let _reading = self.server.names.read();
-        self.permit_object("setattr", &object, true)?;
+        self.permit_metadata("setattr", &object, || format!("flags {}", hexadecimal(&argument)))?;
         if !matches!(object.kind(), FileType::RegularFile | FileType::Directory) {
             return Err(Errno::NOTTY.into());
         }
@@ -245,4 +251,26 @@ impl Caller<'_> {
         crate::sys::request(file.as_fd(), request, &argument)?;
         Ok(Answer::Value(0))
     }
+}
+
+/// A time as whoever is asked about it reads it.
+fn told(time: &Timespec) -> String {
+    match time.tv_nsec {
+        NOW => "now".to_owned(),
+        libc::UTIME_OMIT => "unchanged".to_owned(),
+        nanoseconds => format!("{}.{nanoseconds:09} s after 1970", time.tv_sec),
+    }
+}
+
+fn attribute(name: &[u8], value: Option<&[u8]>) -> String {
+    let name = crate::denials::escaped(name);
+    match value {
+        Some(value) if value.len() <= MOST_TOLD => format!("attribute {name} {}", hexadecimal(value)),
+        Some(value) => format!("attribute {name} {}... ({} bytes)", hexadecimal(&value[..MOST_TOLD]), value.len()),
+        None => format!("no attribute {name}"),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().take(MOST_TOLD).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -140,7 +140,7 @@ impl Caller<'_> {
                 self.permit_beside("link", name, Effect::Alter, other)?;
             }
             // An answer could not be bound to a name.
-            None => self.permit_object("link", &object, false).map_err(Refusal::for_good)?,
+            None => self.permit_content("link", &object).map_err(Refusal::for_good)?,
         }
         if self.at(&to)?.is_none() {
             let path = self.path_of(&object.handle)?;
@@ -169,7 +169,7 @@ impl Caller<'_> {
             FileType::Directory => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::INVAL.into()),
         }
-        self.permit_object("truncate", &object, false)?;
+        self.permit_content("truncate", &object)?;
         if length > object.stat.st_size.cast_unsigned() {
             self.may_grow_to(length)?;
         }

@@ -98,7 +98,7 @@ impl Caller<'_> {
                         // The walls know devices by themselves.
                         Some(name) if object.is_device() => self.permit_place("open", name, Effect::Alter)?,
                         Some(name) => self.permit("open", name, Effect::Alter)?,
-                        None => self.permit_object("open", &object, false)?,
+                        None => self.permit_content("open", &object)?,
                     }
                 }
                 // SECURITY: we may look at more processes than the command may, ourselves among them, and it leaves to us

@@ -4,7 +4,7 @@ use crate::caller::{Caller, Outcome, Refusal};
 use crate::denials::Denial;
 use crate::resolve::{Name, Object};
 use pinfold_policy::{Effect, ProtectionRule};
-use rustix::fs::{Mode, OFlags, fstat, openat, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, fstat, openat, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -27,7 +27,15 @@ pub(crate) struct Pins {
     object: Option<Pin>,
     /// The other name of the call, or the target of a link.
     pub(crate) other: Option<PathBuf>,
+    /// What no path tells: where a link leads that is moved, or what metadata would become.
+    pub(crate) detail: Option<Vec<u8>>,
     other_object: Option<Pin>,
+}
+
+impl Pins {
+    fn of_object(object: &Object, detail: Option<Vec<u8>>) -> Outcome<Self> {
+        Ok(Self { object: Some(Pin::of(&object.handle)?), detail, ..Self::default() })
+    }
 }
 
 /// A file that is held open, so that no other one gets its number meanwhile.
@@ -142,11 +150,14 @@ impl Caller<'_> {
         self.about_to(operation, path, &name.parent);
         let Some(rule) = self.rule_on(path, effect) else { return Ok(()) };
         self.forbid(operation, path, Some(rule), || {
+            let link = other.object.filter(|object| object.kind() == FileType::Symlink);
+            let target = link.map(|link| readlinkat(&link.handle, "", Vec::new())).transpose()?;
             Ok(Pins {
                 effect: Some(effect),
                 parent: Some(Pin::of(&name.parent)?),
                 object: Pin::at(name)?,
                 other: other.path.map(Path::to_owned),
+                detail: target.map(|target| [b"a link to ", target.as_bytes()].concat()),
                 other_object: other.object.map(|object| Pin::of(&object.handle)).transpose()?,
             })
         })
@@ -156,23 +167,47 @@ impl Caller<'_> {
         self.server.protected.rule_on(path, effect, &|path: &Path| self.exists(path))
     }
 
-    /// Refuses to change what is behind a handle: content that is protected, or, where no mount tree stands, metadata
-    /// outside of what may be written.
-    pub(crate) fn permit_object(&self, operation: &'static str, object: &Object, metadata: bool) -> Outcome<()> {
+    /// Refuses to change protected content behind a handle.
+    pub(crate) fn permit_content(&self, operation: &'static str, object: &Object) -> Outcome<()> {
         let path = self.path_of(&object.handle)?;
-        let pins = || Ok(Pins { object: Some(Pin::of(&object.handle)?), ..Pins::default() });
-        if metadata && self.server.governs_metadata && !self.is_writable(&path, object) {
-            self.forbid(operation, &path, None, pins)?;
+        if path.is_absolute() {
+            self.about_to(operation, &path, &object.handle);
         }
-        if !path.is_absolute() {
-            return Ok(());
-        }
-        self.about_to(operation, &path, &object.handle);
-        if !metadata && !object.is_device() && object.stat.st_nlink > 0 {
+        if path.is_absolute() && !object.is_device() && object.stat.st_nlink > 0 {
             self.in_reach(operation, &path, &object.handle)?;
         }
-        match self.rule_on(&path, Effect::Alter) {
-            Some(rule) => self.forbid(operation, &path, Some(rule), pins),
+        self.permit_object(operation, object, &path, || None)
+    }
+
+    /// Refuses to change metadata behind a handle: what is protected, or, where no mount tree stands, what lies outside of what
+    /// may be written. `wanted` says what it would become.
+    pub(crate) fn permit_metadata(
+        &self,
+        operation: &'static str,
+        object: &Object,
+        wanted: impl Fn() -> String,
+    ) -> Outcome<()> {
+        let path = self.path_of(&object.handle)?;
+        let detail = || Some(wanted().into_bytes());
+        if self.server.governs_metadata && !self.is_writable(&path, object) {
+            self.forbid(operation, &path, None, || Pins::of_object(object, detail()))?;
+        }
+        if path.is_absolute() {
+            self.about_to(operation, &path, &object.handle);
+        }
+        self.permit_object(operation, object, &path, detail)
+    }
+
+    fn permit_object(
+        &self,
+        operation: &'static str,
+        object: &Object,
+        path: &Path,
+        detail: impl Fn() -> Option<Vec<u8>>,
+    ) -> Outcome<()> {
+        // What has no path has no name that could be protected.
+        match Some(path).filter(|path| path.is_absolute()).and_then(|path| self.rule_on(path, Effect::Alter)) {
+            Some(rule) => self.forbid(operation, path, Some(rule), || Pins::of_object(object, detail())),
             None => Ok(()),
         }
     }

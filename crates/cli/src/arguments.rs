@@ -418,7 +418,8 @@ pub(crate) struct Run {
     ///
     /// Needs --protect. Who is asked sees the call, the path and the process, on this terminal
     /// or, with --session, elsewhere with `pinfold approve`; yes permits exactly this one
-    /// effect. Without an answer in time (approval.timeout of the configuration), and where
+    /// effect. The command has no terminal where the question is put: its output waits while the
+    /// question stands. Without an answer in time (approval.timeout of the configuration), and where
     /// nobody can be asked, it is refused as ever. Never asked is about Pinfold's own files and
     /// settings, about what is denied for reading, and about what mounts or Landlock refuse.
     #[arg(verbatim_doc_comment, long, hide_short_help = true)]

@@ -9,6 +9,7 @@ use pinfold_policy::{
     ConfinedMode, ExecutionPolicy, Guarantee, Limits, SandboxError, SandboxMode, UnknownWord, validate_command,
 };
 use pinfold_providers::{Backend, CallOptions, HeldDirectory, Insistence};
+use pinfold_session::Shown;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) limits: (Limits, Insistence),
     /// Directories of a session, as they were when they were looked at.
     pub(crate) held: Vec<Arc<HeldDirectory>>,
+    /// What was shown to whoever allowed it.
+    pub(crate) shown: Option<Shown>,
 }
 
 impl Request {
@@ -54,14 +57,14 @@ impl Request {
         let cwd = options.cwd.as_ref().map(|cwd| working_directory("--cwd", Path::new(cwd), around)).transpose()?;
         let closing = Closing::new(&options.restrictions, &policy, cwd.as_deref(), around)?;
         let limits = limits(&options.limits, mode)?;
-        Ok(Self { policy, backend, require, cwd, closing, limits, held: Vec::new() })
+        Ok(Self { policy, backend, require, cwd, closing, limits, held: Vec::new(), shown: None })
     }
 }
 
 impl Request {
     /// Returns the policy, and the call's options for the provider.
     pub(crate) fn split(self) -> (ExecutionPolicy, CallOptions) {
-        let call = CallOptions {
+        let mut call = CallOptions {
             require: self.require,
             backend: self.backend,
             cwd: self.cwd,
@@ -70,6 +73,9 @@ impl Request {
             held: self.held,
             ..self.closing.options()
         };
+        if let Some(shown) = &self.shown {
+            shown.hold(&mut call);
+        }
         (self.policy, call)
     }
 }

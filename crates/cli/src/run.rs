@@ -2,6 +2,7 @@
 //! is worth a line.
 
 use crate::arguments::Run;
+use crate::asking::Terminals;
 use crate::configuration::Configured;
 use crate::report_file::ReportFile;
 use crate::request::Request;
@@ -77,9 +78,14 @@ pub(crate) fn run(arguments: &Run, provider: &LocalProvider, around: &Surroundin
         say(&format!("warning: nothing is confined under {}", policy.mode));
     }
     let closed = call.restrictions.denied_reads.clone();
-    let observed = Observation::of(arguments.json || report.is_some());
-    call.notes.extend(observed.note().map(str::to_owned));
-    let run = RunOptions { stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), asks, ..run };
+    let terminals = Terminals::of(arguments);
+    let observed = match terminals {
+        Terminals::OfTheQuestion => Observation::Copied,
+        _ => Observation::of(arguments.json || report.is_some()),
+    };
+    call.notes.extend(observed.note().into_iter().chain(terminals.note()).map(str::to_owned));
+    let [stdin, stdout] = terminals.streams();
+    let run = RunOptions { stdin, stdout, stderr: observed.stream(), on_spawn: Some(watch.on_spawn()), asks, ..run };
     let result = provider.run(&arguments.argv, &policy, &call, &run, &watch.cancel);
     watch.ended();
     if let (Some(held), Some(recorded)) = (&held, &recorded) {

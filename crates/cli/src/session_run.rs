@@ -13,8 +13,8 @@ use pinfold_policy::{
 use pinfold_providers::{Cancel, HeldDirectory, LocalProvider, ProviderConfig};
 use pinfold_session::terminal::Terminal;
 use pinfold_session::{
-    Access, Approvals, AskedPlace, Call, PolicyRequest, PolicyService, Question, Resolved, Session, SessionError,
-    Store, Wish,
+    Access, Approvals, Call, PolicyRequest, PolicyService, Question, Resolved, Session, SessionError, Shown, Store,
+    Wish,
 };
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -138,13 +138,15 @@ impl Held {
         let wish = Wish { write: write.as_ref().map(|held| held.path()), ..wish };
         self.refuse_what_cannot_run(wanted, &wish, configured, around)?;
         let cwd = request.cwd.clone().unwrap_or_else(|| self.session.cwd().to_owned());
-        // RACE: whoever answers means the directory that is there now. Held, so that no other one can pass for it.
-        let place = AskedPlace::look(&cwd.components().collect::<PathBuf>())?;
+        // RACE: whoever answers means the directory and the program that are there now. Held, so that no others can pass for them.
+        let cwd: PathBuf = cwd.components().collect();
+        let shown = Shown::look(wanted.argv, &cwd, &self.resolved.policy, self.session.cwd())?;
         let denied = self.session.denied_before(wanted.argv)?;
         let call = Call {
             argv: wanted.argv,
             unseen_bytes: 0,
             cwd: &cwd,
+            shown: Some(&shown),
             subject: Subject::Command,
             tool_name: wanted.tool,
             call_id: None,
@@ -163,7 +165,7 @@ impl Held {
         };
         let approvals = Approvals::new(deployment).with(Terminal::default()).with(tell).answered_elsewhere();
         let approved = Approvals::request(Some(&approvals), Some(&self.session), &call, &wish, cancel)?;
-        place.still()?;
+        shown.still()?;
         let seen = std::mem::take(&mut self.resolved.held);
         self.resolved = self.service.resolve(PolicyRequest { session: Some(&self.session), approved })?;
         // RACE: whoever answered meant the directories that were there when the question was put; of two looks the first counts.
@@ -172,6 +174,7 @@ impl Held {
         let mut request = Request::new(&words, wanted.argv, around)?;
         configured.refuse_open(&request.policy)?;
         self.complete(&mut request);
+        request.shown = Some(shown);
         Ok(request)
     }
 

@@ -255,7 +255,12 @@ fn a_huge_project_file_is_refused_and_not_read() {
 
 /// Runs pinfold on a terminal of its own, does something when a question stands there, and says yes. Returns what was shown.
 fn yes_after(scene: &Scene, words: &str, meanwhile: impl FnOnce()) -> String {
-    let inner = format!("{} {words}", scene::program().display());
+    yes_after_in_shell(scene, "", words, meanwhile)
+}
+
+/// The same, behind words for the shell that starts it.
+fn yes_after_in_shell(scene: &Scene, before: &str, words: &str, meanwhile: impl FnOnce()) -> String {
+    let inner = format!("{before} {} {words}", scene::program().display());
     let mut command = Command::new("script");
     command.args(["-qec", &inner, "/dev/null"]).current_dir(scene.workspace()).env("HOME", scene.path("home"));
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -299,6 +304,63 @@ fn a_yes_is_for_the_directory_that_was_shown() {
             // The control: with the directory that was shown it is done.
             assert_eq!(marked, by == "nothing", "{command}, {by}: {said}");
             assert_eq!(said.contains("the question was about the one before"), by != "nothing", "{said}");
+        }
+    }
+}
+
+// What starts is the program that was shown: no file that a confined command has put into PATH, and none that has taken the
+// shown one's place.
+#[test]
+fn a_yes_is_for_the_program_that_was_shown() {
+    let more = "--escalate danger-full-access --justification j";
+    for act in ["run, name", "exec, name", "run, path", "run, replaced", "run, written"] {
+        let scene = Scene::new();
+        let (planted, real) = (scene.folder("workspace/bin").join("tool"), scene.folder("real").join("tool"));
+        let program = |path: &std::path::Path, text: &str| {
+            std::fs::write(path, format!("#!/bin/sh\necho {text} > mark\n")).unwrap();
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        };
+        program(&real, "real");
+        program(&planted, "planted");
+        let id = session(&scene, &[]);
+        let (command, way) = act.split_once(", ").unwrap();
+        let word = if way == "name" { "tool" } else { "./bin/tool" };
+        let path = format!("{}:{}:$PATH", planted.parent().unwrap().display(), real.parent().unwrap().display());
+        let before = format!("export PATH={path};");
+        let said =
+            yes_after_in_shell(&scene, &before, &format!("{command} --session {id} {more} -- {word}"), || match way {
+                "replaced" => {
+                    program(&scene.path("workspace/new"), "replaced");
+                    std::fs::rename(scene.path("workspace/new"), &planted).unwrap();
+                }
+                "written" => program(&planted, "written"),
+                _ => {}
+            });
+        let mark = std::fs::read_to_string(scene.path("workspace/mark")).ok();
+        let expected = match way {
+            "name" => Some("real\n"),
+            // The control: a file that confined commands can write starts if it is meant, and shown as such.
+            "path" => Some("planted\n"),
+            _ => None,
+        };
+        assert_eq!(mark.as_deref(), expected, "{act}: {said}");
+        assert_eq!(said.contains("a file that confined commands can write"), way != "name", "{act}: {said}");
+        assert!(said.contains("leaving out of PATH"), "{act}: {said}");
+        assert_eq!(said.contains("is another file now, or was written to"), expected.is_none(), "{act}: {said}");
+        if way == "name" {
+            std::fs::remove_file(&real).unwrap();
+            let refused = scene
+                .pinfold()
+                .env("PATH", planted.parent().unwrap())
+                .args(["run", "--session", &id])
+                .args(["--escalate", "danger-full-access", "--justification", "j", "--", "tool"])
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(
+                refused.status.code() == Some(2) && said.contains("only where confined commands can write"),
+                "{said}"
+            );
         }
     }
 }

@@ -45,6 +45,7 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("another-name-of-the-workspace-protects-as-well", broker_attacks::other_name),
     ("a-broker-without-descriptors-refuses", broker_attacks::without_descriptors),
     ("asked-once-is-done-once", asked::once_is_once),
+    ("nothing-is-painted-over-a-question", asked::nothing_is_painted),
     ("nobody-is-asked-about-pinfold-itself-or-what-other-walls-refuse", asked::never_asked),
     ("a-question-that-nobody-answers-is-a-refusal", asked::times_out),
     ("an-asker-that-is-killed-permits-nothing", asked::asker_killed),

@@ -17,7 +17,7 @@ use pinfold_providers::{CallOptions, Cancel, LocalProvider};
 use pinfold_session::files::SEEN;
 use pinfold_session::log::event::Asked;
 use pinfold_session::{
-    Approvals, Approved, Call, PolicyRequest, PolicyService, Resolved, Session, SessionError, Step, Wish, text,
+    Approvals, Approved, Call, PolicyRequest, PolicyService, Resolved, Session, SessionError, Shown, Step, Wish, text,
 };
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -74,6 +74,7 @@ pub(crate) struct Act<'a> {
     /// How much of it stands in the words by its digest alone.
     pub(crate) unseen_bytes: u64,
     pub(crate) cwd: &'a Path,
+    pub(crate) shown: Option<&'a Shown>,
     pub(crate) subject: Subject,
     pub(crate) tool: &'static str,
     pub(crate) denied: &'a [PathBuf],
@@ -182,6 +183,7 @@ impl Core {
             argv: act.argv,
             unseen_bytes: act.unseen_bytes,
             cwd: act.cwd,
+            shown: act.shown,
             subject: act.subject,
             tool_name: act.tool,
             call_id: asker.call_id(),

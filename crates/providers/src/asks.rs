@@ -5,7 +5,7 @@
 //! command has neither. Whatever goes wrong is a no.
 
 use crate::cancel::Cancel;
-use crate::run::passable;
+use crate::run::{Hold, passable};
 use crate::status::unescaped;
 use pinfold_policy::DeniedProcess;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// A question has at most three paths and 8 KiB of arguments, each byte of which may be escaped to four.
+/// A question has at most four paths (one is where a link leads) and 8 KiB of arguments, each byte of which may be escaped to four.
 const LONGEST_QUESTION: usize = 128 << 10;
 /// How long an answerer has to come back when its question was withdrawn because the command ended.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -32,6 +32,8 @@ pub struct RefusedEffect {
     pub path: PathBuf,
     /// The call's other path, or the target of a link.
     pub other: Option<PathBuf>,
+    /// Where a link leads that is moved, or what metadata would become, as a person reads it.
+    pub detail: Option<OsString>,
     /// The rule that forbids it; none for metadata outside of the writable places.
     pub rule: Option<String>,
     /// The process that waits.
@@ -104,19 +106,19 @@ impl Drop for Carried {
     }
 }
 
-/// Begins to carry questions and answers.
-pub(crate) fn carry(channel: OwnedFd, asks: &Asks) -> io::Result<Carried> {
+/// Begins to carry questions and answers. What the command writes is held while a question stands.
+pub(crate) fn carry(channel: OwnedFd, asks: &Asks, hold: &Hold) -> io::Result<Carried> {
     let channel = Arc::new(channel);
     let (tell, ended) = self::channel();
-    let (ours, asks) = (Arc::clone(&channel), asks.clone());
+    let (ours, asks, hold) = (Arc::clone(&channel), asks.clone(), Arc::clone(hold));
     std::thread::Builder::new().name("asks".to_owned()).spawn(move || {
-        read_questions(&ours, &asks, tell);
+        read_questions(&ours, &asks, &hold, tell);
     })?;
     Ok(Carried { channel, ended })
 }
 
 /// Reads until the other end is gone. `tell` is dropped when nobody answers any more.
-fn read_questions(channel: &Arc<OwnedFd>, asks: &Asks, tell: std::sync::mpsc::Sender<()>) {
+fn read_questions(channel: &Arc<OwnedFd>, asks: &Asks, hold: &Hold, tell: std::sync::mpsc::Sender<()>) {
     let mut open: Option<(u64, Cancel)> = None;
     let mut buffer = vec![0; LONGEST_QUESTION];
     loop {
@@ -131,11 +133,15 @@ fn read_questions(channel: &Arc<OwnedFd>, asks: &Asks, tell: std::sync::mpsc::Se
                 let withdrawn = Cancel::new();
                 open = Some((id, withdrawn.clone()));
                 let (ours, answer, tell) = (Arc::clone(channel), Arc::clone(&asks.answer), tell.clone());
+                let hold = Arc::clone(hold);
                 let thread = std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
                     let _tell = tell;
+                    // Nobody panics while he has it, so it cannot be poisoned.
+                    let held = hold.lock();
                     let question = EffectQuestion { effect: &effect, patience, withdrawn: &withdrawn };
                     let asked = std::panic::AssertUnwindSafe(|| answer(&question));
                     let yes = std::panic::catch_unwind(asked).unwrap_or(false);
+                    drop(held);
                     say(&ours, id, yes && !withdrawn.is_cancelled());
                 });
                 if thread.is_err() {
@@ -185,9 +191,11 @@ impl Heard {
                 let path = PathBuf::from(bytes(words.next()?));
                 let other = words.next()?.strip_prefix('=')?;
                 let other = (!other.is_empty()).then(|| bytes(other).into());
+                let detail = words.next()?.strip_prefix('=')?;
+                let detail = (!detail.is_empty()).then(|| bytes(detail));
                 let argv_is_whole = words.next()? == "1";
                 let argv = words.map(|word| word.strip_prefix('=').map(bytes)).collect::<Option<_>>()?;
-                let effect = RefusedEffect { operation, path, other, rule, process, argv, argv_is_whole };
+                let effect = RefusedEffect { operation, path, other, detail, rule, process, argv, argv_is_whole };
                 Some(Self::Question { id, patience, effect })
             }
             _ => None,
@@ -200,7 +208,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    const QUESTION: &[u8] = b"ask 3 9 rename git-control 7 m\\x20v /w/.git/config =/w/a\\x20b 1 =mv = =-";
+    const QUESTION: &[u8] = b"ask 3 9 rename git-control 7 m\\x20v /w/.git/config =/w/a\\x20b =a\\x20link 1 =mv = =-";
 
     fn receive(broker: &OwnedFd) -> String {
         let mut buffer = [0; 64];
@@ -211,7 +219,7 @@ mod tests {
     fn with(answer: OnRefusal) -> (OwnedFd, Carried) {
         let (ours, theirs) = channel_for_broker().unwrap();
         let asks = Asks { patience: Duration::from_secs(1), never: Vec::new(), answer };
-        (theirs, carry(ours, &asks).unwrap())
+        (theirs, carry(ours, &asks, &Hold::default()).unwrap())
     }
 
     #[test]
@@ -226,8 +234,9 @@ mod tests {
         let (effect, patience) = told.recv().unwrap();
         assert_eq!((patience, effect.process.name.as_str()), (Duration::from_secs(9), "m\\x20v"));
         assert_eq!((effect.path.to_str(), effect.other), (Some("/w/.git/config"), Some("/w/a b".into())));
+        assert_eq!(effect.detail, Some("a link".into()));
         assert_eq!((effect.argv, effect.argv_is_whole), (["mv", "", "-"].map(OsString::from).to_vec(), true));
-        rustix::net::send(&broker, b"ask 4 9 open - 7 x /w/x = 0", SendFlags::empty()).unwrap();
+        rustix::net::send(&broker, b"ask 4 9 open - 7 x /w/x = = 0", SendFlags::empty()).unwrap();
         assert_eq!(receive(&broker), "deny 4");
     }
 

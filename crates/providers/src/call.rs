@@ -3,6 +3,7 @@
 use crate::asks::Asks;
 use crate::backend::Backend;
 use crate::held::HeldDirectory;
+use crate::program::HeldProgram;
 use crate::refusals::RefusalFeed;
 use pinfold_policy::{ConfinedArgv, Dialect, EnforcementReport, Guarantee, Limits, Outcome, Restrictions};
 use serde::Serialize;
@@ -145,6 +146,9 @@ pub struct CallOptions {
     /// Directories that were looked at before. A root of the policy that has one's path must still be that directory, and
     /// no link may lead to it; then the workspace, too, is reached through none.
     pub held: Vec<Arc<HeldDirectory>>,
+    /// The program that was shown to whoever allowed the call: it is started by its path in place of the command's first word,
+    /// if it is still the same, and PATH lacks what confined commands can write. For [`crate::LocalProvider::run`] only.
+    pub program: Option<Arc<HeldProgram>>,
     /// Sentences that are added to the report as they are.
     pub notes: Vec<String>,
 }
@@ -251,7 +255,8 @@ pub struct RunOptions {
     /// group, umask, priority, seccomp filters. What cannot be looked at does not count: a Landlock domain that a process with
     /// CAP_SYS_ADMIN takes up without `no_new_privs` after its first call does not reach its later ones.
     pub resident: bool,
-    /// Is asked about single effects that the broker refuses, while the command waits.
+    /// Is asked about single effects that the broker refuses, while the command waits. What streams that are copied on
+    /// ([`Stream::Tee`]) bring is held back meanwhile.
     pub asks: Option<Asks>,
 }
 

@@ -204,6 +204,7 @@ pub(crate) fn attempt(
         grace: Duration::from_millis(100),
         cancel: &Cancel::new(),
         on_spawn: None,
+        hold: None,
         refusals: None,
         resident: None,
         ahead: None,

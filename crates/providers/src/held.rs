@@ -6,7 +6,7 @@
 use pinfold_policy::RootProblem;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 /// A directory that is held open, so that its inode number cannot become another's, or the absence of one.
@@ -41,6 +41,18 @@ impl HeldDirectory {
     /// Says whether a directory was there.
     pub fn exists(&self) -> bool {
         self.found.is_some()
+    }
+
+    /// Returns a path by which this process, and one that it starts until that executes something, comes to this directory
+    /// whatever has its name.
+    pub(crate) fn by_descriptor(&self) -> Option<PathBuf> {
+        let (open, ..) = self.found.as_ref()?;
+        Some(PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd())))
+    }
+
+    /// Returns device and inode of what was there.
+    pub fn found(&self) -> Option<(u64, u64)> {
+        self.found.as_ref().map(|(_, device, inode)| (*device, *inode))
     }
 
     /// Looks again whether it is still the same directory, and whether no link leads to it.

@@ -10,6 +10,7 @@ use crate::digest::{self, Digest, Framed};
 use crate::error::SessionError;
 use crate::grant::{Approved, Life, Scope, problem_of};
 use crate::log::event::{Asked, By, Decision, Given, Offer};
+use crate::place::Shown;
 use crate::session::{Session, Verdict};
 use pinfold_policy::escalation::{
     ApprovalPolicy, EscalationError, EscalationRequest, Subject, Widening, check_wider, settle,
@@ -42,6 +43,8 @@ pub struct Call<'a> {
     pub unseen_bytes: u64,
     /// Where it would run.
     pub cwd: &'a Path,
+    /// Which directory that is and which program would start; none for what is no command.
+    pub shown: Option<&'a Shown>,
     /// What is retried.
     pub subject: Subject,
     /// Which tool asks; not empty.
@@ -466,10 +469,11 @@ impl<'a> Wanted<'a> {
             Scope::Write { path } => ("write", path.as_os_str().as_encoded_bytes()),
             Scope::Effect { effect } => ("effect", effect.path.as_bytes()),
         };
-        Framed::new("pinfold call 1")
+        Framed::new("pinfold call 2")
             .part(session.as_str().as_bytes())
             .list(call.argv.iter().map(|word| word.as_encoded_bytes()))
             .path(call.cwd)
+            .part(&call.shown.map(Shown::identity).unwrap_or_default())
             .part(call.subject.as_str().as_bytes())
             .part(digest::of_policy(call.policy, call.restrictions).to_string().as_bytes())
             .part(scope.0.as_bytes())
@@ -488,6 +492,7 @@ impl<'a> Wanted<'a> {
             argv: call.argv.iter().map(readable).collect(),
             unseen_bytes: call.unseen_bytes,
             cwd: readable(call.cwd),
+            program: call.shown.map(Shown::told),
             mode: call.mode.min(call.policy.mode),
             denied: call.denied.iter().take(MOST_DENIED).map(readable).collect(),
             offers: self.offers(call),

@@ -179,6 +179,7 @@ impl<'a> SessionFiles<'a> {
                 argv: &argv,
                 unseen_bytes: unseen.map(|operand| operand.len() as u64).sum(),
                 cwd: self.session.cwd(),
+                shown: None,
                 subject: Subject::Operation,
                 tool_name: tool,
                 call_id: None,

@@ -60,6 +60,9 @@ pub struct LiveEffect {
     /// The call's other path, or the target of a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<String>,
+    /// Where a link leads that is moved, or what metadata would become.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// The rule that forbids it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,

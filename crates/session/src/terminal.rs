@@ -8,11 +8,12 @@
 use crate::approver::{Approver, Question};
 use crate::grant::{Life, Scope};
 use crate::log::event::Asked;
+use crate::screen::{Size, USUAL, own_screen, size};
 use crate::session::Verdict;
 use pinfold_policy::quote::quote;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::termios::{QueueSelector, tcflush, tcgetwinsize};
+use rustix::termios::{QueueSelector, tcflush};
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -20,10 +21,6 @@ use std::time::Instant;
 
 /// How many columns of a line are foreign text at most.
 const COLUMNS: usize = 72;
-
-/// How large a terminal is taken to be that does not say it, and the narrowest that is written for.
-const USUAL: Size = Size { columns: 80, rows: 24 };
-const NARROWEST: usize = 24;
 
 /// How many lines of foreign text are shown of one thing.
 const LINES: usize = 24;
@@ -69,6 +66,9 @@ impl Approver for Terminal {
         let terminal = self.open().ok()?;
         let shown = render_with(question.session.as_str(), question.asked, size(&terminal), &word());
         for tries in 0..TRIES {
+            if tries == 0 && shown.live {
+                let _ = write_all(&terminal, &own_screen(size(&terminal)), question);
+            }
             // SECURITY: what was typed before does not answer this.
             let _ = tcflush(&terminal, QueueSelector::IFlush);
             let text = if tries == 0 { shown.text.clone() } else { format!("not an answer.\n{}", shown.choices) };
@@ -104,6 +104,8 @@ struct Shown {
     text: String,
     choices: String,
     offers: usize,
+    /// Whether a command runs that has written to this terminal before.
+    live: bool,
     /// What must be typed behind the number: a word that a running command cannot know, and one that says that not
     /// everything could be shown.
     behind: Vec<String>,
@@ -141,22 +143,6 @@ fn word() -> String {
         char::from(letters[index])
     };
     (0..4).map(|_| letter()).collect()
-}
-
-/// What is seen at once.
-#[derive(Debug, Clone, Copy)]
-struct Size {
-    columns: usize,
-    rows: usize,
-}
-
-fn size(terminal: &OwnedFd) -> Size {
-    let Ok(found) = tcgetwinsize(terminal) else { return USUAL };
-    let (columns, rows) = (usize::from(found.ws_col), usize::from(found.ws_row));
-    Size {
-        columns: if columns == 0 { USUAL.columns } else { columns.max(NARROWEST) },
-        rows: if rows == 0 { USUAL.rows } else { rows },
-    }
 }
 
 /// A question as text, for a form that has its own way of answering.
@@ -203,7 +189,7 @@ fn render_with(session: &str, asked: &Asked, size: Size, word: &str) -> Shown {
     choices.truncate(choices.trim_end().len());
     choices.push(' ');
     out.push_str(&choices);
-    Shown { text: out, choices, offers: count, behind }
+    Shown { text: out, choices, offers: count, live, behind }
 }
 
 /// Says what would run, where, why, and what can be allowed; and whether all of it is said.
@@ -222,6 +208,15 @@ fn describe(session: &str, asked: &Asked, width: usize) -> (String, bool) {
     }
     line(&mut out, "  in the directory:");
     whole &= foreign(&mut out, &quote(&asked.cwd));
+    if let Some(program) = &asked.program {
+        let writable = if program.writable { ", a file that confined commands can write" } else { "" };
+        line(&mut out, &format!("  starting the program{writable}:"));
+        whole &= foreign(&mut out, &quote(&program.path));
+        if !program.left_out.is_empty() {
+            line(&mut out, "  leaving out of PATH, because confined commands can write there:");
+            whole &= foreign(&mut out, &program.left_out.iter().map(quote).collect::<Vec<_>>().join(" "));
+        }
+    }
     line(&mut out, &format!("  under mode {}. The reason it gives:", asked.mode));
     whole &= foreign(&mut out, &quote(&asked.reason));
     if !asked.denied.is_empty() {
@@ -249,6 +244,13 @@ fn describe(session: &str, asked: &Asked, width: usize) -> (String, bool) {
                 if let Some(other) = &effect.other {
                     line(&mut out, "     and:");
                     whole &= foreign(&mut out, &quote(other));
+                }
+                if let Some(detail) = &effect.detail {
+                    line(&mut out, "     namely:");
+                    whole &= foreign(&mut out, &quote(detail));
+                }
+                if effect.operation == "link" {
+                    line(&mut out, "     (one file by two names then, and only one of them is protected)");
                 }
                 line(
                     &mut out,
@@ -396,6 +398,7 @@ mod tests {
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
             unseen_bytes: 0,
             cwd: "/w".to_owned(),
+            program: None,
             mode: SandboxMode::ReadOnly,
             denied: Vec::new(),
             offers: vec![
@@ -456,6 +459,7 @@ mod tests {
         let effect = crate::grant::LiveEffect {
             operation: "rename".to_owned(),
             path: "/w/.git/config".to_owned(),
+            detail: None,
             other: Some("/w/x\u{1b}[2J".to_owned()),
             rule: Some("git-control".to_owned()),
             process: 7,

@@ -467,6 +467,7 @@ fn effect_question(store: &Scene, session: Option<&Session>, approvals: &Approva
     let effect = pinfold_providers::RefusedEffect {
         operation: "open".to_owned(),
         path: store.workspace().join(".git/config"),
+        detail: None,
         other: None,
         rule: Some("git-control".to_owned()),
         process: pinfold_policy::DeniedProcess { pid: 7, name: "sh".to_owned() },

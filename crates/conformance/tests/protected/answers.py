@@ -2,14 +2,17 @@
 # itself writes goes to standard error of pinfold and with it to a file.
 #
 # answers.py OUTPUT ANSWERS ARGV...   answers, one per question: yes, no, guess (a wrong word), bare (no word), none, kill (end
-#                                     pinfold), after:FILE:ANSWER (when FILE exists)
-import os, pty, re, signal, sys, time
+#                                     pinfold), after:FILE:ANSWER (when FILE exists), late (yes, after a second of looking on)
+# With - for OUTPUT, the streams are the terminal too.
+import os, pty, re, select, signal, sys, time
 
 output, answers, argv = sys.argv[1], sys.argv[2].split(','), sys.argv[3:]
 pid, master = pty.fork()
 if pid == 0:
     # A terminal that nobody has open looks like its end to whoever reads the other side.
     os.dup2(0, 9)
+    if output == '-':
+        os.execv(argv[0], argv)
     out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(out, 1)
     os.dup2(out, 2)
@@ -33,6 +36,11 @@ while True:
             _, name, answer = answer.split(':')
             while not os.path.exists(name) and time.time() < deadline:
                 time.sleep(0.02)
+        until = time.time() + 1
+        while answer == 'late' and (left := until - time.time()) > 0:
+            if select.select([master], [], [], left)[0]:
+                shown += os.read(master, 65536)
+        answer = 'yes' if answer == 'late' else answer
         word = found.group(1).decode()
         text = {'yes': f'1 {word}' + (found.group(2) or b'').decode(), 'no': 'n', 'guess': '1 zzzz', 'bare': '1'}.get(answer)
         if answer == 'kill':

@@ -72,7 +72,13 @@ pub(super) fn once_is_once(scene: &Scene) -> Result<(), String> {
         ),
         ("ln -s /bin/true .envrc", format!("symlink of\n  | \"{ws}/.envrc\"\n     and:\n  | \"/bin/true\"")),
         ("ln .git/config second", format!("link of\n  | \"{ws}/.git/config\"\n     and:\n  | \"{ws}/second\"")),
-        ("chmod 600 .git/config", format!("chmod of\n  | \"{ws}/.git/config\"")),
+        (
+            "ln -s /bin/true l; mv -T l .git/config",
+            format!(
+                "rename of\n  | \"{ws}/.git/config\"\n     and:\n  | \"{ws}/l\"\n     namely:\n  | \"a link to /bin/true\""
+            ),
+        ),
+        ("chmod 600 .git/config", format!("chmod of\n  | \"{ws}/.git/config\"\n     namely:\n  | \"mode 0600\"")),
         ("truncate -s 0 .git/config", format!("open of\n  | \"{ws}/.git/config\"")),
     ];
     for (act, shown) in acts {
@@ -101,6 +107,29 @@ pub(super) fn once_is_once(scene: &Scene) -> Result<(), String> {
     expect_equal((read(scene, ".git/config").as_str(), result.questions()), ("one\n", 3))?;
     expect(result.shown.contains("by process") && result.shown.contains("\"/bin/bash\" \"-c\""), &*result.shown)?;
     expect_equal(denials(&result.outcome)[0]["count"].as_u64(), Some(2))
+}
+
+/// While a question stands on the terminal, nothing that the command writes comes there: it has no terminal of its own, and what
+/// it writes by way of us waits.
+pub(super) fn nothing_is_painted(scene: &Scene) -> Result<(), String> {
+    scene.lay_out()?;
+    let script = "test -t 0 -o -t 1 -o -t 2 && echo HAS${none}-TERMINAL; for place in 1 2; do
+        (while :; do echo PA${none}INT >&$place; sleep 0.01; done) & done
+        sleep 0.3; echo asked > .git/config && echo did it; sleep 0.3; kill $(jobs -p); true";
+    let mut words = run_words(scene, &[], script);
+    words.retain(|word| word != "--json");
+    let mut all: Vec<String> = ["python3", "-c", include_str!("answers.py"), "-", "late"].map(str::to_owned).to_vec();
+    all.extend(words);
+    let shown = written(&Walls::finish(scene.walls.plain(&all).env("TERM", "xterm"))?.stdout);
+    let (before, after) = shown.split_once("or n for no: ").ok_or_else(|| format!("nobody was asked: {shown}"))?;
+    // The answer is shown where it is typed; in the second before it, and within the question, nothing came.
+    let question = before.rsplit_once("pinfold asks:").map_or("", |(_, question)| question);
+    expect(after.starts_with("1 ") && !question.contains("PAINT"), format!("painted: {shown}"))?;
+    // The control: the command painted before, and what it wrote meanwhile came afterwards.
+    expect(before.contains("PAINT") && after.contains("PAINT") && after.contains("did it"), &*shown)?;
+    // What a command may have set on the terminal is undone first: a region that scrolls, hidden letters.
+    expect(before.contains("\u{1b}[!p") && !shown.contains("HAS-TERMINAL"), &*shown)?;
+    expect_equal(read(scene, ".git/config").as_str(), "asked\n")
 }
 
 /// What nobody is asked about: Pinfold's own settings, what is denied, trees, and what other walls refuse.

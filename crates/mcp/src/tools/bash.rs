@@ -10,7 +10,7 @@ use pinfold_executor::render::{render_finished, render_read};
 use pinfold_executor::{ExecutorError, Finished, OnExpiry, Process, Request, ShellRequest, Spec};
 use pinfold_policy::escalation::Subject;
 use pinfold_policy::{Ending, Outcome, SandboxError, StatusEvidence};
-use pinfold_session::AskedPlace;
+use pinfold_session::Shown;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -66,21 +66,23 @@ pub(crate) fn bash(
     let ready = if wanted.escalation.is_empty() {
         standing
     } else {
-        // RACE: a question is about the directory that this names now, and so is the command.
+        // RACE: a question is about the directory and the program that are there now, and so is the command.
         directory = directory.canonicalize().unwrap_or(directory);
-        let place = AskedPlace::look(&directory)?;
+        let shown = Shown::look(&argv, &directory, &standing.resolved.policy, core.session.cwd())?;
         let denied = core.session.denied_before(&argv)?;
         let act = Act {
             argv: &argv,
             unseen_bytes: 0,
             cwd: &directory,
+            shown: Some(&shown),
             subject: Subject::Command,
             tool: "bash",
             denied: &denied,
         };
         match core.widen(standing, &act, &wanted.escalation.wish(), asker, &hold.cancel)? {
-            Widened::Ready(ready) => {
-                place.still()?;
+            Widened::Ready(mut ready) => {
+                shown.still()?;
+                shown.hold(&mut ready.options);
                 *ready
             }
             Widened::Ask(asked) => return Ok(Reply::Ask(asked)),

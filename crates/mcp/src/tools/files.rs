@@ -152,7 +152,8 @@ fn change(
         let denied =
             if fence.decide(pinfold_fence::Act::Write, path).is_err() { vec![place.clone()] } else { Vec::new() };
         let cwd = core.session.cwd();
-        let question = Act { argv: &argv, unseen_bytes, cwd, subject: Subject::Operation, tool, denied: &denied };
+        let question =
+            Act { argv: &argv, unseen_bytes, cwd, shown: None, subject: Subject::Operation, tool, denied: &denied };
         match core.widen(standing, &question, &escalation.wish(), asker, &hold.cancel)? {
             Widened::Ready(ready) => (*ready, Some(place)),
             Widened::Ask(asked) => return Ok(Reply::Ask(asked)),

@@ -94,6 +94,7 @@ pub(crate) fn facts(host: &Host) -> BTreeMap<String, String> {
         grace: std::time::Duration::ZERO,
         cancel: &crate::Cancel::new(),
         on_spawn: None,
+        hold: None,
         refusals: None,
         resident: None,
         ahead: None,

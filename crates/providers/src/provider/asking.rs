@@ -47,8 +47,9 @@ pub(super) fn begin_asking(
     backend: Backend,
     channel: Option<OwnedFd>,
     asks: Option<&Asks>,
+    hold: &Hold,
 ) -> Result<Option<Carried>, SandboxError> {
-    let carry = |(channel, asks)| asks::carry(channel, asks).map_err(|error| could_not_ask(backend, &error));
+    let carry = |(channel, asks)| asks::carry(channel, asks, hold).map_err(|error| could_not_ask(backend, &error));
     channel.zip(asks).map(carry).transpose()
 }
 

@@ -3,9 +3,11 @@
 use super::*;
 use std::io::IsTerminal as _;
 
-/// Says how a call ends that must not start any more: its time is up, or whoever is asked says so.
+/// Says how a call ends that must not start any more: its time is up, or whoever is asked says so. A program that is no
+/// longer the one that was shown is an error.
 pub(super) fn too_late(
     attempt: &Attempt<'_>,
+    call: &CallOptions,
     run: &RunOptions,
     deadline: Option<Instant>,
     cancel: &Cancel,
@@ -18,9 +20,12 @@ pub(super) fn too_late(
         return Ok(Some(Ending::TimedOut { after_ms, then: None }));
     }
     match &run.before_start {
-        Some(ask) if !ask(attempt) => Err(SandboxError::Cancelled),
-        _ => Ok(None),
+        Some(ask) if !ask(attempt) => return Err(SandboxError::Cancelled),
+        _ => {}
     }
+    // SECURITY: last, because somebody may have waited before.
+    call.program.as_ref().map_or(Ok(()), |program| program.verify())?;
+    Ok(None)
 }
 
 /// Whether a terminal is among the command's standard streams.

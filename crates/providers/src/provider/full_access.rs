@@ -61,7 +61,7 @@ impl LocalProvider {
         }
         let dialect = Dialect { denial_signatures: Vec::new(), runner_failure_rules: Vec::new() };
         let attempt = Attempt { backend: Backend::Unconfined, report: &report, dialect: &dialect };
-        if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
+        if let Some(ending) = too_late(&attempt, call, run, deadline, cancel)? {
             return Ok(never_started(ending, report, begun));
         }
         // The command may go anywhere; these are the places that are looked at.
@@ -69,7 +69,7 @@ impl LocalProvider {
         let ended = crate::run::run(Start {
             argv,
             environment: &environment,
-            cwd: call.cwd.clone(),
+            cwd: call.cwd.as_deref().map(|cwd| entered(cwd, call)).transpose()?,
             streams: [run.stdin, run.stdout, run.stderr],
             given: run.given(),
             observe: run.observe.as_ref(),
@@ -80,6 +80,7 @@ impl LocalProvider {
             grace: run.grace,
             cancel,
             on_spawn: run.on_spawn.as_ref(),
+            hold: None,
             refusals: None,
             resident: None,
             ahead: None,
@@ -89,6 +90,17 @@ impl LocalProvider {
         let changed = before.filter(|_| outcome.ran()).map(HostFileLook::compare);
         Ok(RunResult { outcome: outcome.with_host_files(changed), stdout, stderr })
     }
+}
+
+/// The working directory by a name that cannot become another's: the descriptor of whoever looked at it before, if somebody
+/// did. The process that is to execute the command goes there while it still has what we have open.
+fn entered(cwd: &Path, call: &CallOptions) -> Result<PathBuf, SandboxError> {
+    let Some(held) = call.held.iter().find(|held| held.path() == cwd) else { return Ok(cwd.to_owned()) };
+    held.verify().map_err(|problem| {
+        let detail = format!("the working directory {} {problem}; the question was about the one before", quote(cwd));
+        SandboxError::InvalidPolicy { detail }
+    })?;
+    Ok(held.by_descriptor().unwrap_or_else(|| cwd.to_owned()))
 }
 
 /// A command that nothing confines.

@@ -21,7 +21,7 @@ use crate::outcome::{Attempted, interpret};
 use crate::own_copies;
 use crate::plan::{Request, StatusTo};
 use crate::roots::{self, ControlPlane, PinnedRoot, Roots, pin_physical};
-use crate::run::{Family, Resident, Start, status_channel};
+use crate::run::{Family, Hold, Resident, Start, status_channel};
 use crate::runtime_dir::{self, RuntimeDir};
 use crate::verdict_file::VerdictFiles;
 use crate::{
@@ -233,7 +233,9 @@ impl LocalProvider {
         let streams = [run.stdin, run.stdout, run.stderr];
         call.restrictions.validate()?;
         call.limits.validate()?;
-        let (environment, scrubbed) = environment::scrub(outcome::environment(&run.env), &call.restrictions);
+        let (mut environment, mut scrubbed) = environment::scrub(outcome::environment(&run.env), &call.restrictions);
+        let named = call.program.as_ref().map(|program| program.named(argv, &mut environment, &mut scrubbed));
+        let argv = named.as_deref().unwrap_or(argv);
         let Some(confined) = policy.confined() else {
             let start = Unconfined { argv, environment, scrubbed, begun, deadline };
             return self.run_unconfined(start, policy, call, run, cancel);
@@ -246,8 +248,7 @@ impl LocalProvider {
         (ours.environment, ours.notes) = (environment, scrubbed);
         let mut passed_over = PassedOver::default();
         let mut before = Before::look(&ours.roots.writable, call.host_files);
-        let mut chain = self.candidates(call)?;
-        let mut looks = 1;
+        let (mut chain, mut looks, hold) = (self.candidates(call)?, 1, Hold::default());
         let resident = run.resident.then_some(&self.resident);
         loop {
             let (prepared, position) = self.choose(&chain, &ours, &mut passed_over, cancel)?;
@@ -266,11 +267,11 @@ impl LocalProvider {
             let has_channel = prepared.status.is_some();
             let dialect = self.host.dialect(backend);
             let attempt = Attempt { backend, report: &prepared.report, dialect: &dialect };
-            if let Some(ending) = too_late(&attempt, run, deadline, cancel)? {
+            if let Some(ending) = too_late(&attempt, call, run, deadline, cancel)? {
                 return Ok(never_started(ending, prepared.report, begun));
             }
             let ahead = may_be_ahead(prepared.wrapped.lasting, prepared.group.is_some(), call.cwd.as_deref(), words);
-            let asking = begin_asking(backend, prepared.asks, run.asks.as_ref())?;
+            let asking = begin_asking(backend, prepared.asks, run.asks.as_ref(), &hold)?;
             let ended = crate::run::run(Start {
                 argv: &whole,
                 environment: &ours.environment,
@@ -285,6 +286,7 @@ impl LocalProvider {
                 grace: run.grace,
                 cancel,
                 on_spawn: run.on_spawn.as_ref(),
+                hold: asking.is_some().then_some(&hold),
                 refusals: run.refusals.as_ref(),
                 resident: resident.filter(|_| family != Family::Nested),
                 ahead: ahead.as_ref(),

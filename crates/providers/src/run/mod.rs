@@ -27,6 +27,7 @@ mod terminals;
 pub(crate) use ahead::{Ahead, Lasting};
 use child::Child;
 pub(crate) use resident::Resident;
+pub(crate) use sink::Hold;
 use sink::Sink;
 use terminals::Terminals;
 
@@ -45,6 +46,8 @@ const CLEAN_UP: Duration = Duration::from_secs(2);
 ///
 /// SINCE(Linux 5.3): wait for the descriptor alone.
 const TICK: Duration = Duration::from_millis(5);
+/// How often we look whether a question that holds output back has its answer.
+const HELD_TICK: Duration = Duration::from_millis(20);
 /// How often we look whether a group whose leader has ended is empty.
 const GROUP_TICK: Duration = Duration::from_millis(20);
 
@@ -82,6 +85,8 @@ pub(crate) struct Start<'a> {
     pub(crate) grace: Duration,
     pub(crate) cancel: &'a Cancel,
     pub(crate) on_spawn: Option<&'a OnSpawn>,
+    /// Holds back what is copied on.
+    pub(crate) hold: Option<&'a Hold>,
     /// Is told what is refused, as it is told.
     pub(crate) refusals: Option<&'a std::sync::Arc<RefusalFeed>>,
     /// Makes the process, if it can, in place of executing the launcher.
@@ -160,10 +165,14 @@ pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
         // What the program itself has said comes first.
         let _ = io::stdout().flush();
     }
+    let held = |sink: Sink| match start.hold {
+        Some(hold) => sink.held_by(hold),
+        None => sink,
+    };
     let running = Running {
         pidfd: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
-        stdout: Sink::copied(begun.stdout, output, &io::stdout())?.observed(start.observe, Output::Stdout),
-        stderr: Sink::copied(begun.stderr, error, &io::stderr())?.observed(start.observe, Output::Stderr),
+        stdout: held(Sink::copied(begun.stdout, output, &io::stdout())?.observed(start.observe, Output::Stdout)),
+        stderr: held(Sink::copied(begun.stderr, error, &io::stderr())?.observed(start.observe, Output::Stderr)),
         status: Sink::new(begun.status.or(start.status), Stream::Capture { limit: MAX_STATUS_BYTES })?
             .fed(start.refusals)?,
         child: begun.child,
@@ -244,6 +253,7 @@ impl Running {
                 self.next_blow.map(|(when, _)| when).filter(|_| exit.is_none()),
                 self.pidfd.is_none().then(|| now + TICK).filter(|_| exit.is_none()),
                 self.leaderless.then(|| now + GROUP_TICK).filter(|_| exit.is_none()),
+                (self.stdout.is_held() || self.stderr.is_held()).then(|| now + HELD_TICK),
             ];
             self.sleep(wake.into_iter().flatten().min(), exit.is_some(), woken)?;
         }
@@ -418,6 +428,7 @@ mod tests {
             grace: Duration::from_millis(100),
             cancel,
             on_spawn: None,
+            hold: None,
             refusals: None,
             resident: None,
             ahead: None,

@@ -6,7 +6,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, TryLockError};
+
+/// Locked while a question stands: what the command writes is held back until it has its answer.
+///
+/// SECURITY: on the terminal where the question is put, the command would paint another one over it.
+pub(crate) type Hold = Arc<Mutex<()>>;
 
 /// What comes out of one pipe.
 pub(super) struct Sink {
@@ -21,6 +26,8 @@ pub(super) struct Sink {
     observer: Option<(Observer, Output)>,
     /// The same for a status channel.
     feed: Option<Arc<RefusalFeed>>,
+    /// Keeps us from copying.
+    hold: Option<Hold>,
 }
 
 impl Sink {
@@ -37,6 +44,7 @@ impl Sink {
             pending: Vec::new(),
             observer: None,
             feed: None,
+            hold: None,
         })
     }
 
@@ -53,6 +61,17 @@ impl Sink {
     pub(super) fn observed(mut self, observer: Option<&Observer>, output: Output) -> Self {
         self.observer = observer.map(|observer| (Arc::clone(observer), output));
         self
+    }
+
+    /// The same, with somebody who can have it held back.
+    pub(super) fn held_by(mut self, hold: &Hold) -> Self {
+        self.hold = Some(Arc::clone(hold));
+        self
+    }
+
+    /// Whether it is held back now.
+    pub(super) fn is_held(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| matches!(hold.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// The same, with somebody who is told of refusals.
@@ -95,7 +114,11 @@ impl Sink {
     /// Copies as much as can be written without waiting.
     fn copy(&mut self, hurry: bool) {
         let mut done = 0;
-        while done < self.pending.len() {
+        let hold = self.hold.clone();
+        // Our turn lasts until all of it is written, so that none of it comes after the question.
+        let turn = hold.as_ref().map(|hold| hold.try_lock());
+        let may_write = !matches!(turn, Some(Err(TryLockError::WouldBlock)));
+        while may_write && done < self.pending.len() {
             let Some(to) = &self.copy_to else { break };
             let mut ready = [PollFd::new(to, PollFlags::OUT)];
             match poll(&mut ready, Some(&Timespec::default())) {
@@ -131,6 +154,7 @@ impl Sink {
     /// What has to happen before there is more to do.
     pub(super) fn wanted(&self) -> Option<PollFd<'_>> {
         match &self.copy_to {
+            Some(_) if !self.pending.is_empty() && self.is_held() => None,
             Some(to) if !self.pending.is_empty() => Some(PollFd::new(to, PollFlags::OUT)),
             _ => self.fd.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)),
         }
@@ -196,6 +220,26 @@ mod tests {
         sink.pending.push(b'x');
         sink.copy(false);
         assert!(sink.copy_to.is_none() && sink.pending.is_empty());
+    }
+
+    #[test]
+    fn what_is_held_back_comes_later_and_whole() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let (ours, mut theirs) = io::pipe().unwrap();
+        let hold = Hold::default();
+        let mut sink = Sink::copied(Some(ours.into()), Stream::Tee { keep: 4 }, &writer).unwrap().held_by(&hold);
+        let question = hold.lock().unwrap();
+        theirs.write_all(b"paint").unwrap();
+        sink.advance(false);
+        assert!(sink.is_held() && sink.wanted().is_none());
+        let nothing = poll(&mut [PollFd::new(&reader, PollFlags::IN)], Some(&Timespec::default())).unwrap();
+        assert_eq!((nothing, sink.pending.as_slice()), (0, b"paint".as_slice()));
+        drop(question);
+        theirs.write_all(b"ed").unwrap();
+        sink.advance(false);
+        let mut got = [0; 16];
+        let count = io::Read::read(&mut reader, &mut got).unwrap();
+        assert_eq!(&got[..count], b"painted");
     }
 
     #[test]

@@ -69,6 +69,9 @@ pub struct Asked {
     pub unseen_bytes: u64,
     /// Where it would run, the same.
     pub cwd: String,
+    /// The program that would be started, of a command that has not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<AskedProgram>,
     /// The mode in force.
     pub mode: SandboxMode,
     /// What was refused before, as far as it is known.
@@ -95,6 +98,20 @@ impl Asked {
     pub fn is_orphaned(&self) -> bool {
         self.asker.is_some_and(|asker| asker.is_gone())
     }
+}
+
+/// The program that a command would start, as it was found before the question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AskedProgram {
+    /// Its path; bytes that are not UTF-8 appear as `\xHH`.
+    pub path: String,
+    /// Whether confined commands can write it, or a link that leads to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writable: bool,
+    /// Directories that the call's PATH lacks because confined commands can write them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// One thing that can be allowed.

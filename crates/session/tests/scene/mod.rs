@@ -81,6 +81,7 @@ pub fn call<'a>(
         argv,
         unseen_bytes: 0,
         cwd,
+        shown: None,
         subject: Subject::Command,
         tool_name: "bash",
         call_id: None,
