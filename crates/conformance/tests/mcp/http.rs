@@ -17,11 +17,13 @@ pub(crate) const CLAIMS: &[Claim] = &[
     ("roots-of-one-client-are-not-for-all", shared_roots),
 ];
 
+const SERVED: &[&str] = &["--mode", "workspace-write", "--http", "0"];
+
 /// A server on loopback: its address, and the file of its token.
-struct Http {
+pub(crate) struct Http {
     child: Child,
     port: u16,
-    token: PathBuf,
+    pub(crate) token: PathBuf,
 }
 
 impl Drop for Http {
@@ -31,10 +33,11 @@ impl Drop for Http {
     }
 }
 
-fn serve(walls: &Walls) -> Result<Http, String> {
+/// Starts one with these options.
+pub(crate) fn serve(walls: &Walls, options: &[&str]) -> Result<Http, String> {
     let pinfold = walls.pinfold();
     let mut command = walls.plain(&[pinfold.as_os_str()]);
-    command.args(["mcp", "--mode", "workspace-write", "--http", "0"]).stderr(Stdio::piped()).stdout(Stdio::null());
+    command.arg("mcp").args(options).stderr(Stdio::piped()).stdout(Stdio::null());
     let mut child = command.spawn().map_err(|e| e.to_string())?;
     let mut lines = BufReader::new(child.stderr.take().ok_or("no stderr")?).lines();
     let line = lines.find_map(|line| line.ok().filter(|line| line.contains("serving"))).ok_or("nothing was said")?;
@@ -70,7 +73,7 @@ fn post(port: u16, headers: &[(&str, &str)], body: &Value) -> Result<String, Str
 }
 
 fn admitted(walls: &Walls) -> Result<(), String> {
-    let http = serve(walls)?;
+    let http = serve(walls, SERVED)?;
     let token = std::fs::read_to_string(&http.token).map_err(|e| e.to_string())?;
     let bearer = format!("Bearer {token}");
     let host = format!("127.0.0.1:{}", http.port);
@@ -133,7 +136,7 @@ fn connect(http: &Http, patience: Duration) -> Result<TcpStream, String> {
 const CROWD: usize = 400;
 
 fn strangers(walls: &Walls) -> Result<(), String> {
-    let http = serve(walls)?;
+    let http = serve(walls, SERVED)?;
     let bearer = format!("Bearer {}", std::fs::read_to_string(&http.token).map_err(|e| e.to_string())?);
     let patience = Duration::from_secs(5);
     let mut client = connect(&http, patience)?;
@@ -167,7 +170,7 @@ fn strangers(walls: &Walls) -> Result<(), String> {
 }
 
 fn idle(walls: &Walls) -> Result<(), String> {
-    let http = serve(walls)?;
+    let http = serve(walls, SERVED)?;
     let bearer = format!("Bearer {}", std::fs::read_to_string(&http.token).map_err(|e| e.to_string())?);
     let patience = Duration::from_secs(30);
     let mut client = connect(&http, patience)?;

@@ -23,7 +23,8 @@ pub(crate) struct Wire {
     input: Option<ChildStdin>,
     lines: Receiver<Vec<u8>>,
     paused: Arc<AtomicBool>,
-    next: u64,
+    /// The number of the latest request.
+    pub(crate) next: u64,
     /// Requests and notifications of the server that were met on the way.
     pub(crate) met: Vec<Value>,
     /// What goes into the parameters of each request.
@@ -35,8 +36,14 @@ type Result<T> = std::result::Result<T, String>;
 impl Wire {
     /// Starts a server in the workspace.
     pub(crate) fn start(walls: &Walls, options: &[&str]) -> Result<Wire> {
+        Wire::start_by(walls, &[], options)
+    }
+
+    /// The same by a program that becomes the server.
+    fn start_by(walls: &Walls, by: &[&str], options: &[&str]) -> Result<Wire> {
         let pinfold = walls.pinfold();
-        let mut words = vec![pinfold.as_os_str(), "mcp".as_ref()];
+        let mut words: Vec<&std::ffi::OsStr> = by.iter().map(std::ffi::OsStr::new).collect();
+        words.extend([pinfold.as_os_str(), "mcp".as_ref()]);
         words.extend(options.iter().map(|word| std::ffi::OsStr::new(*word)));
         let mut command = walls.plain(&words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -64,14 +71,22 @@ impl Wire {
 
     /// Opens a conversation with a handshake.
     pub(crate) fn open(walls: &Walls, options: &[&str], capabilities: &Value) -> Result<Wire> {
-        let mut wire = Wire::start(walls, options)?;
+        Wire::start(walls, options)?.opened(capabilities)
+    }
+
+    /// The same with a server whose allocator keeps nothing apart for each thread: what it holds back looks like a leak.
+    pub(crate) fn open_measured(walls: &Walls, options: &[&str]) -> Result<Wire> {
+        Wire::start_by(walls, &["env", "MALLOC_ARENA_MAX=1"], options)?.opened(&json!({}))
+    }
+
+    fn opened(mut self, capabilities: &Value) -> Result<Wire> {
         let params = json!({"protocolVersion": HANDSHAKE, "capabilities": capabilities, "clientInfo": {"name": "wire", "version": "1"}});
-        let answer = wire.request("initialize", params)?;
+        let answer = self.request("initialize", params)?;
         if answer["result"]["protocolVersion"] != HANDSHAKE {
-            return Err(format!("{answer} {}", wire.complaint()));
+            return Err(format!("{answer} {}", self.complaint()));
         }
-        wire.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
-        Ok(wire)
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}))?;
+        Ok(self)
     }
 
     /// Opens a conversation of the revision in which every request says who asks.
