@@ -251,10 +251,7 @@ impl Executor {
         let ours = Unsettled(Arc::clone(&shared));
         // The thread that starts a command has to live as long as it: bubblewrap ends with its thread.
         let thread = std::thread::Builder::new().name(format!("command-{id}")).spawn(move || {
-            let result = provider.run(&argv, &policy, &call, &run, &cancel);
-            // What was given is closed before anybody learns of the end.
-            drop(run);
-            ours.0.settle(result);
+            provider.run_then(&argv, &policy, &call, run, &cancel, |result| ours.0.settle(result));
         });
         if let Err(error) = thread {
             self.registry.forget(id);

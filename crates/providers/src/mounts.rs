@@ -6,6 +6,8 @@ use crate::roots::PinnedRoot;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{Guarantee, GuaranteeReport, RootProblem, RootRole, SandboxError, Strength};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
@@ -84,8 +86,9 @@ impl Mounts {
         if roots.is_empty() {
             return Ok(Self::default());
         }
-        match std::fs::read("/proc/self/mountinfo") {
-            Ok(table) => {
+        let mut table = Vec::with_capacity(64 << 10);
+        match File::open("/proc/self/mountinfo").and_then(|mut file| file.read_to_end(&mut table)) {
+            Ok(_) => {
                 let table = parse(&table);
                 let closed = |point: &Path| {
                     let looked = std::fs::symlink_metadata(point);

@@ -172,6 +172,7 @@ fn a_caller_with_mounts_of_its_own() {
 fn the_end_of_one_that_waits_is_no_end_of_a_call() {
     let (world, first) = prepared(|_, _| {});
     signal("KILL", first);
+    wait_for("its end", || !exists(first));
     assert_eq!(world.printed("echo once >> count; cat count"), "once\n");
     assert_eq!(world.provider.ahead().1, 0);
     assert_ne!(waiting(&world), first);

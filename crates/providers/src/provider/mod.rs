@@ -224,6 +224,19 @@ impl LocalProvider {
         run: &RunOptions,
         cancel: &Cancel,
     ) -> Result<RunResult, SandboxError> {
+        let result = self.run_once(argv, policy, call, run, cancel);
+        self.resident.see_off();
+        result
+    }
+
+    fn run_once(
+        &self,
+        argv: &[OsString],
+        policy: &ExecutionPolicy,
+        call: &CallOptions,
+        run: &RunOptions,
+        cancel: &Cancel,
+    ) -> Result<RunResult, SandboxError> {
         let begun = Instant::now();
         validate_command(argv)?;
         if cancel.is_cancelled() {
@@ -339,18 +352,6 @@ impl LocalProvider {
         }
     }
 
-    /// Probes every mechanism anew, also those behind one that works, and reports what each promises for a call in a
-    /// directory of ours. Of the options, what is closed and used up counts.
-    pub fn examine(&self, mode: ConfinedMode, options: &CallOptions) -> Vec<Finding> {
-        let mut backends = chain::built_in().to_vec();
-        if self.host.custom.is_some() {
-            backends.push(Backend::Custom);
-        }
-        // What calls of processes that died have left beside us.
-        Places::look().sweep();
-        backends.into_iter().map(|backend| self.finding(backend, mode, options)).collect()
-    }
-
     /// Says what would happen to a path under a policy, for a mechanism or for the one that would be chosen. Of the
     /// options, the mechanism, the working directory and the restrictions count.
     ///
@@ -407,8 +408,10 @@ impl LocalProvider {
             broker: self.host.broker.as_ref().ok().cloned(),
             runtime_dirs: runtime_dir::intended(self.configured_runtime.as_deref()),
         };
-        // Before the directory is made: it must not appear in somebody's workspace.
-        roots::resolve(policy, &control, &options.held)?;
+        if !self.has_runtime() {
+            // Before the directory is made: it must not appear in somebody's workspace.
+            roots::resolve(policy, &control, &options.held)?;
+        }
         control.runtime_dirs.push(self.runtime()?.root().to_owned());
         let mut roots = roots::resolve(policy, &control, &options.held)?;
         let mounts = Mounts::look(&roots.writable, &roots.workspace.path)?;

@@ -31,6 +31,11 @@ impl LocalProvider {
         Ok(Arc::clone(known.insert(Arc::new(opened))))
     }
 
+    /// Whether it has been made already.
+    pub(super) fn has_runtime(&self) -> bool {
+        self.runtime.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Finds or makes the temp directory that a call needs; the second kind is removed when dropped.
     pub(super) fn give_temp(
         &self,

@@ -3,6 +3,18 @@
 use super::*;
 
 impl LocalProvider {
+    /// Probes every mechanism anew, also those behind one that works, and reports what each promises for a call in a
+    /// directory of ours. Of the options, what is closed and used up counts.
+    pub fn examine(&self, mode: ConfinedMode, options: &CallOptions) -> Vec<Finding> {
+        let mut backends = chain::built_in().to_vec();
+        if self.host.custom.is_some() {
+            backends.push(Backend::Custom);
+        }
+        // What calls of processes that died have left beside us.
+        Places::look().sweep();
+        backends.into_iter().map(|backend| self.finding(backend, mode, options)).collect()
+    }
+
     pub(super) fn verdict(&self, backend: Backend, mode: ConfinedMode) -> Result<Usable, Refusal> {
         self.verdicts.get((backend, mode), || {
             let Some(files) = self.verdict_files() else { return self.probe(backend, mode) };

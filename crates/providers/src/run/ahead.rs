@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -104,6 +104,9 @@ impl Waiting {
 
     /// Gives it a command; `None` if the call has not begun and will not, also because of what has changed.
     pub(super) fn begin(mut self, start: &Start<'_>, ahead: &Ahead) -> io::Result<Option<Begun>> {
+        if self.has_ended() {
+            return Ok(None);
+        }
         // It tells of each change once.
         let mut mounts = [PollFd::new(&self.mounts, PollFlags::PRI)];
         if poll(&mut mounts, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0) {
@@ -145,6 +148,13 @@ impl Waiting {
         let [_, stdout, stderr] = ours;
         let status = self.status.try_clone()?;
         Ok(Some(Begun { child, stdout, stderr, status: Some(status) }))
+    }
+
+    /// Whether the process that we know has ended. The one inside, which we talk to, may live for another moment.
+    fn has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let pid = self.child.as_ref().and_then(Child::pid);
+        !pid.is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), look), Ok(None)))
     }
 
     /// Waits until it says that it has the command, or ends without having said so.

@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 
 #[derive(Debug)]
-pub(super) enum Child {
+pub(crate) enum Child {
     Executed(std::process::Child),
     Made {
         pid: Pid,
@@ -46,6 +46,18 @@ impl Child {
                 Ok(*exit)
             }
         }
+    }
+}
+
+impl Child {
+    /// Waits for its end.
+    pub(super) fn wait(&mut self) {
+        // Whoever has taken its status knows that it has ended.
+        let _ = match self {
+            Self::Executed(child) => child.wait().map(drop),
+            Self::Made { exit: Some(_), .. } => Ok(()),
+            Self::Made { pid, .. } => waitpid(Some(*pid), WaitOptions::empty()).map(drop).map_err(Into::into),
+        };
     }
 }
 

@@ -6,6 +6,7 @@
 use crate::call::{Captured, Observer, OnSpawn, Output, Stream};
 use crate::cancel::Cancel;
 use crate::refusals::RefusalFeed;
+use crate::status::Status;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
@@ -13,6 +14,7 @@ use rustix::process::{
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -110,6 +112,8 @@ pub(crate) struct Ended {
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
     pub(crate) stopped: Option<Stopped>,
+    /// A launcher that has said how its command ended, and has nothing left to do but to end itself.
+    pub(crate) leaving: Option<Child>,
 }
 
 /// Makes a descriptor ready to be passed on.
@@ -170,6 +174,8 @@ pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
         None => sink,
     };
     let running = Running {
+        tells: begun.status.is_some(),
+        told: false,
         pidfd: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
         stdout: held(Sink::copied(begun.stdout, output, &io::stdout())?.observed(start.observe, Output::Stdout)),
         stderr: held(Sink::copied(begun.stderr, error, &io::stderr())?.observed(start.observe, Output::Stderr)),
@@ -183,7 +189,13 @@ pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
         next_blow: None,
         grace: start.grace,
     };
-    running.wait(start.deadline, start.cancel, &woken)
+    let mut ended = running.wait(start.deadline, start.cancel, &woken)?;
+    match (start.resident, ended.leaving.take()) {
+        (Some(resident), Some(child)) => resident.leave(child),
+        (None, Some(mut child)) => child.wait(),
+        _ => {}
+    }
+    Ok(ended)
 }
 
 /// The next step towards a process's end.
@@ -197,6 +209,10 @@ enum Blow {
 
 struct Running {
     child: Child,
+    /// It says how its command ended once nothing inside is left, and it copies no stream.
+    tells: bool,
+    /// It has said so.
+    told: bool,
     pidfd: Option<OwnedFd>,
     stdout: Sink,
     stderr: Sink,
@@ -218,7 +234,8 @@ impl Running {
         loop {
             let now = Instant::now();
             if exit.is_none() {
-                exit = self.exited()?.map(|status| (status, now + DRAIN));
+                let ended = self.exited()?.or_else(|| self.told_end());
+                exit = ended.map(|status| (status, now + DRAIN));
                 said_at_exit = self.said();
             } else if cancel.is_cancelled() || deadline.is_some_and(|deadline| now >= deadline) {
                 self.hurry = true;
@@ -227,7 +244,8 @@ impl Running {
             [&mut self.stdout, &mut self.stderr, &mut self.status].into_iter().for_each(|sink| sink.advance(hurry));
             let waiting = self.is_waited_for();
             if let Some((status, until)) = &mut exit {
-                let open = [&self.stdout, &self.stderr, &self.status].iter().any(|sink| sink.fd.is_some());
+                let channel = Some(&self.status).filter(|_| !self.told);
+                let open = [&self.stdout, &self.stderr].into_iter().chain(channel).any(|sink| sink.fd.is_some());
                 if waiting && self.said() - said_at_exit <= MOST_LEFT {
                     // What is left in the pipe can only be read when what came before it has been taken.
                     *until = now + DRAIN;
@@ -275,6 +293,18 @@ impl Running {
         }
         self.leaderless = false;
         self.child.try_wait()
+    }
+
+    /// How the command ended, by the word of a launcher that will end a moment later: its namespaces have to be taken down.
+    fn told_end(&mut self) -> Option<ExitStatus> {
+        if !self.tells {
+            return None;
+        }
+        let status = Status::parse(&self.status.captured.bytes);
+        // As wait(2) has it.
+        let status = status.exited.map(|code| code << 8).or(status.signaled)?;
+        self.told = true;
+        Some(ExitStatus::from_raw(status))
     }
 
     /// How much has been read of both streams.
@@ -377,6 +407,7 @@ impl Running {
             stdout: self.stdout.into_captured(),
             stderr: self.stderr.into_captured(),
             stopped: self.stopped,
+            leaving: Some(self.child).filter(|_| self.told),
         }
     }
 }

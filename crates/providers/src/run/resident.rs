@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps the thread that a resident launcher and all that it makes have for their parent (prctl(2), PR_SET_PDEATHSIG).
 #[derive(Debug, Clone)]
-pub(super) struct Hold(#[expect(dead_code, reason = "its end is what counts")] Arc<Sender<()>>);
+pub(crate) struct Hold(#[expect(dead_code, reason = "its end is what counts")] Arc<Sender<()>>);
 
 /// A resident launcher, or none yet.
 #[derive(Debug)]
@@ -51,6 +51,8 @@ pub(crate) struct Resident {
     /// The program, which is the first word of every call that it may serve.
     program: Option<PathBuf>,
     state: Mutex<State>,
+    /// Launchers whose calls are over.
+    leaving: Mutex<Vec<Child>>,
 }
 
 #[derive(Debug, Default)]
@@ -79,13 +81,24 @@ pub(super) struct Live {
 
 impl Resident {
     pub(crate) fn new(program: Option<&Path>) -> Self {
-        Self { program: program.map(Path::to_owned), state: Mutex::default() }
+        Self { program: program.map(Path::to_owned), state: Mutex::default(), leaving: Mutex::default() }
     }
 
     /// The process, if there is one, and how many calls were begun by it and those before it.
     pub(crate) fn facts(&self) -> (Option<u32>, u64) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.live.as_ref().map(|live| live.pid), state.served)
+    }
+
+    /// Takes a launcher that has nothing left to do.
+    pub(super) fn leave(&self, child: Child) {
+        self.leaving.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    }
+
+    /// Waits until those have ended.
+    pub(crate) fn see_off(&self) {
+        let leaving = std::mem::take(&mut *self.leaving.lock().unwrap_or_else(PoisonError::into_inner));
+        leaving.into_iter().for_each(|mut child| child.wait());
     }
 
     /// The launcher that waits for the next call, if there is one, and how many calls others before it have taken.

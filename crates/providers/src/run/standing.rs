@@ -6,6 +6,8 @@
 //! process with CAP_SYS_ADMIN and without `no_new_privs`) is named in `RunOptions::resident`.
 
 use rustix::process::{Resource, getpriority_process, getrlimit};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -62,7 +64,7 @@ pub(super) struct Standing {
 impl Standing {
     /// Looks; `None` where there is no looking.
     pub(super) fn look(program: &Path) -> Option<Self> {
-        let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+        let status = read("/proc/thread-self/status").ok()?;
         let inherited = |line: &&str| line.split(':').next().is_some_and(|name| INHERITED.contains(&name));
         let identity = |path: &str| std::fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
         let mut places = vec![identity("/")?];
@@ -73,7 +75,7 @@ impl Standing {
         let program = std::fs::metadata(program).ok()?;
         Some(Self {
             credentials: status.lines().filter(inherited).map(str::to_owned).collect(),
-            groups: std::fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default(),
+            groups: read("/proc/thread-self/cgroup").unwrap_or_default(),
             limits: LIMITS
                 .map(|limit| {
                     let it = getrlimit(limit);
@@ -85,6 +87,13 @@ impl Standing {
             priority: getpriority_process(None).ok()?,
         })
     }
+}
+
+/// Reads a file of procfs, whose size nobody knows, in as few calls as that takes.
+fn read(path: &str) -> io::Result<String> {
+    let mut text = String::with_capacity(8 << 10);
+    File::open(path)?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[cfg(test)]
