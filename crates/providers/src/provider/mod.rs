@@ -60,6 +60,7 @@ use full_access::Unconfined;
 use resident::may_be_ahead;
 use restricted::{closed_by, may_follow, not_too_many, visible_place};
 use status_file::prepare_status_file;
+use verdict::PassedOver;
 
 /// How often one mechanism is tried in one call that hides sockets.
 const MOST_LOOKS: u32 = 4;
@@ -588,14 +589,6 @@ impl LocalProvider {
         request.bounds = bounded_by(call, backend, request.writes())?;
         Ok(request)
     }
-}
-
-/// What was tried before the mechanism that was chosen.
-#[derive(Default)]
-struct PassedOver {
-    causes: Vec<BackendRefusal>,
-    /// The first mechanism that works but cannot do what the call asks.
-    first_limit: Option<SandboxError>,
 }
 
 fn elapsed(begun: Instant) -> u64 {

@@ -115,3 +115,11 @@ impl LocalProvider {
         Finding { backend, usable: usable.is_some(), reason, remedy, report, facts }
     }
 }
+
+/// What was tried before the mechanism that was chosen.
+#[derive(Default)]
+pub(super) struct PassedOver {
+    pub(super) causes: Vec<BackendRefusal>,
+    /// The first mechanism that works but cannot do what the call asks.
+    pub(super) first_limit: Option<SandboxError>,
+}
