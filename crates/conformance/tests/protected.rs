@@ -322,14 +322,19 @@ fn wait_for(what: impl Fn() -> bool) -> Result<(), String> {
 fn led_to(scene: &Scene) -> Result<(), String> {
     let ws = text(&scene.ws());
     let script = "cd $0; mkdir -p myhooks elsewhere; printf '[core]\\nhooksPath = myhooks\\n' > .git/config; \
-                  rm -r .vscode; ln -s elsewhere .vscode; printf '[include]\\npath = ../extra\\n' >> .git/config";
+                  rm -r .vscode; ln -s elsewhere .vscode; printf '[include]\\npath = ../extra\\n' >> .git/config; \
+                  mkdir -p a/deep/.git a/deep/hk; printf '[core]\\nhooksPath = hk\\n' > a/deep/.git/config; mkdir -p a/.hg/store";
     scene.outside(&["/bin/sh", "-c", script, &ws])?;
-    let script = "echo x > myhooks/pre-commit; echo x > elsewhere/tasks.json; mv elsewhere gone; echo x > extra; rm .vscode; true";
+    let script = "echo x > myhooks/pre-commit; echo x > elsewhere/tasks.json; mv elsewhere gone; echo x > extra; rm .vscode
+        echo x > a/deep/hk/pre-commit; echo x > a/.hg/hgrc; mv a/.hg a/moved; mkdir a/.jj; mkdir .git/remotes; echo x > a/.hg/store/f";
     let (_, outcome) = scene.protected(&["/bin/sh", "-c", script])?;
-    expect_equal(denials(&outcome).len(), 5)?;
-    let made =
-        ["myhooks/pre-commit", "elsewhere/tasks.json", "gone", "extra"].map(|name| scene.ws().join(name).exists());
-    expect_equal(made, [false; 4])?;
+    expect_equal(denials(&outcome).len(), 10)?;
+    let there = |name: &&str| scene.ws().join(name).exists();
+    let made = ["myhooks/pre-commit", "elsewhere/tasks.json", "gone", "extra", "a/deep/hk/pre-commit", "a/.hg/hgrc"];
+    expect_equal(made.iter().find(|name| there(name)), None)?;
+    let made = ["a/moved", "a/.jj", ".git/remotes"];
+    expect_equal(made.iter().find(|name| there(name)), None)?;
+    expect(there(&"a/.hg/store/f"), "data of a repository is writable")?;
     expect(scene.ws().join(".vscode").is_symlink(), "the link is there")
 }
 

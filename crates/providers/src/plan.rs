@@ -512,6 +512,7 @@ pub(crate) mod golden {
             home: Some("/home/u".into()),
             patterns: vec!["/data/a b/*.lock".into()],
             found: vec![("/data/a b/my hooks".into(), pinfold_policy::ProtectionRule::GitTarget)],
+            has_more: false,
         }
     }
 

@@ -9,12 +9,15 @@ use crate::launcher::push;
 use crate::roots::PinnedRoot;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{Effect, PathPattern, Protect, ProtectedNames, ProtectionRule, SandboxError};
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Files that include each other are followed this often; git follows them ten times.
 const MOST_INCLUDES: u32 = 10;
+/// How many entries of a root are looked through for repositories inside.
+const MOST_ENTRIES: usize = 4000;
 /// A longer configuration is not read to its end.
 const MOST_CONFIGURATION: u64 = 1 << 20;
 
@@ -27,6 +30,8 @@ pub(crate) struct Protected {
     pub(crate) patterns: Vec<PathBuf>,
     /// What was found at the start, physical.
     pub(crate) found: Vec<(PathBuf, ProtectionRule)>,
+    /// Whether a root has more entries than were looked through.
+    pub(crate) has_more: bool,
 }
 
 impl Protected {
@@ -67,6 +72,13 @@ impl Protected {
             let all: Vec<String> = self.found.iter().take(20).map(|(path, _)| quote(path)).collect();
             notes.push(format!("Protected because something leads there: {}.", all.join(", ")));
         }
+        if self.has_more {
+            let note = format!(
+                "Repositories beyond the first {MOST_ENTRIES} entries of a root were not looked for: what their configurations \
+                 name elsewhere is not protected."
+            );
+            notes.push(note);
+        }
         let note = "Content can be changed through a hard link that was made before; a socket can be bound at a protected \
                     name that is free.";
         notes.push(note.to_owned());
@@ -99,6 +111,7 @@ pub(crate) fn find(asked: &Protect, roots: &[PinnedRoot]) -> Result<Protected, S
             links(&root.path, &names, &mut protected.found);
             // A root may lie inside a repository, whose configuration names what is in the root.
             root.path.ancestors().for_each(|top| git_targets(top, &mut protected.found));
+            protected.has_more |= nested_targets(&root.path, &mut protected.found);
         }
         if let Some(home) = &protected.home {
             for file in [home.join(".gitconfig"), home.join(".config/git/config")] {
@@ -164,6 +177,24 @@ fn git_targets(root: &Path, found: &mut Vec<(PathBuf, ProtectionRule)>) {
     for file in [common.join("config"), directory.join("config.worktree")] {
         targets_in(&file, root, MOST_INCLUDES, found);
     }
+}
+
+/// What the configurations of repositories below a root name; the nearest first. Returns whether there is more to look through.
+fn nested_targets(root: &Path, found: &mut Vec<(PathBuf, ProtectionRule)>) -> bool {
+    let mut left = MOST_ENTRIES;
+    let mut pending = VecDeque::from([root.to_owned()]);
+    while let Some(directory) = pending.pop_front() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Some(less) = left.checked_sub(1) else { return true };
+            left = less;
+            if entry.file_name() == ".git" {
+                git_targets(&directory, found);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                pending.push_back(entry.path());
+            }
+        }
+    }
+    false
 }
 
 /// Paths that a file of git's configuration names: `core.hooksPath`, and files that it includes (git-config(1)).

@@ -12,7 +12,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::LazyLock;
 
-pub(crate) use table::{HOME, PROJECT};
+pub(crate) use table::{HOME, PROJECT, VERSION_CONTROL};
 
 closed_words! {
     /// Names what kind of tool obeys a file. The order is that of reports.
@@ -89,7 +89,7 @@ impl Obeyed {
     pub fn single_names() -> impl Iterator<Item = &'static str> {
         const SPELLED: &[&str] = &[".git", "Makefile", "GNUmakefile", "Dockerfile", "Containerfile", "Jenkinsfile"];
         const MORE: &[&str] = &["AGENTS.md", "CLAUDE.md", "GEMINI.md", "Cargo.toml", "CMakeLists.txt", "Justfile"];
-        let rows = PROJECT.iter().chain(table::REPORTED).map(|row| row.name);
+        let rows = PROJECT.iter().chain(VERSION_CONTROL).chain(table::REPORTED).map(|row| row.name);
         SPELLED.iter().chain(MORE).copied().chain(rows.filter(|name| !name.contains(['*', '/'])))
     }
 }
@@ -142,7 +142,7 @@ struct Index {
 
 static INDEX: LazyLock<Index> = LazyLock::new(|| {
     let mut index = Index { exact: HashMap::new(), wild: Vec::new(), lengths: 0 };
-    for row in PROJECT.iter().chain(table::REPORTED) {
+    for row in PROJECT.iter().chain(VERSION_CONTROL).chain(table::REPORTED) {
         let last = row.name.rsplit('/').next().unwrap_or_default();
         if last.contains('*') {
             index.wild.push(row);

@@ -6,7 +6,9 @@
 
 use super::Obeyed;
 use super::ObeyedKind::{self, Agent, Build, Ci, Editor, Environment, Git, Program, Settings, Shell};
-use crate::protect::ProtectionRule::{self, AgentSettings, EditorSettings, HomeSettings, OwnSettings, ShellStart};
+use crate::protect::ProtectionRule::{
+    self, AgentSettings, EditorSettings, HomeSettings, OwnSettings, ShellStart, VcsControl,
+};
 
 const fn protected(name: &'static str, rule: ProtectionRule, kind: ObeyedKind, by: &'static str) -> Obeyed {
     Obeyed { name, kind, by, rule: Some(rule) }
@@ -83,6 +85,25 @@ pub(crate) const PROJECT: &[Obeyed] = &[
     shell(".xsession", "desktop sessions"),
     shell(".xsessionrc", "desktop sessions"),
     shell(".pam_environment", "logins"),
+];
+
+const fn control(name: &'static str, by: &'static str) -> Obeyed {
+    protected(name, VcsControl, Settings, by)
+}
+
+/// What version control systems other than git obey, at any depth, with everything below it.
+pub(crate) const VERSION_CONTROL: &[Obeyed] = &[
+    control(".hg/hgrc", "mercurial"),
+    control(".hg/hgrc-not-shared", "mercurial"),
+    control(".hg/requires", "mercurial"),
+    control(".hg/sharedpath", "mercurial"),
+    control(".jj/config.toml", "jj"),
+    control(".jj/workspace-config.toml", "jj"),
+    control(".jj/repo/config.toml", "jj"),
+    control(".jj/repo/store/git_target", "jj"),
+    control(".bzr/branch/branch.conf", "breezy"),
+    control(".bzr/branch/location", "breezy"),
+    control(".bzr/control.conf", "breezy"),
 ];
 
 /// What is protected and reported in the home directory beyond the names above, with everything below it.

@@ -130,7 +130,18 @@ fn everything_protected_is_obeyed() {
     let exists = |path: &Path| path == Path::new("/w/sub/.git");
     let mut paths: Vec<String> = PROJECT.iter().map(|row| row.name.replace('*', "x")).collect();
     paths.extend(PROJECT.iter().map(|row| format!("sub/{}/x", row.name.replace('*', "x"))));
-    let git = ["hooks", "hooks/x", "config", "config.worktree", "commondir", "gitdir", "info/attributes"];
+    paths.extend(VERSION_CONTROL.iter().map(|row| format!("sub/deep/{}", row.name)));
+    let git = [
+        "remotes/x",
+        "branches/x",
+        "hooks",
+        "hooks/x",
+        "config",
+        "config.worktree",
+        "commondir",
+        "gitdir",
+        "info/attributes",
+    ];
     for above in [".git", "a/.git", ".git/worktrees/x", ".git/modules/a/b"] {
         paths.extend(git.iter().map(|name| format!("{above}/{name}")));
     }
@@ -147,7 +158,7 @@ fn everything_protected_is_obeyed() {
 
 #[test]
 fn rows_are_written_as_they_are_looked_up() {
-    for row in PROJECT.iter().chain(HOME).chain(table::REPORTED) {
+    for row in PROJECT.iter().chain(HOME).chain(VERSION_CONTROL).chain(table::REPORTED) {
         assert!(!row.by.is_empty());
         let middle = row.name.trim_matches('*');
         assert!(!middle.contains('*') && !row.name.starts_with('/') && !row.name.ends_with('/'), "{}", row.name);

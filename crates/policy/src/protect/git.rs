@@ -22,7 +22,8 @@ pub(crate) fn is_any(name: &OsStr, words: &[&str]) -> bool {
 }
 
 /// Names directly in a repository by which it can have programs run or other directories obeyed.
-const CONTROL: [&str; 5] = ["hooks", "config", "config.worktree", "commondir", "gitdir"];
+/// `remotes` and `branches` are remotes as git laid them out long ago, and still reads them.
+const CONTROL: [&str; 7] = ["hooks", "config", "config.worktree", "commondir", "gitdir", "remotes", "branches"];
 
 /// Directories in a repository above names of control.
 const WAYS: [&str; 3] = ["info", "worktrees", "modules"];

@@ -13,6 +13,7 @@
 
 pub(crate) mod git;
 mod names;
+mod vcs;
 
 use crate::obeyed::Obeyed;
 use crate::pattern::PathPattern;
@@ -73,6 +74,8 @@ closed_words! {
         GitRepository => "git-repository",
         /// A directory of hooks or a file of configuration that lies elsewhere and that a repository names.
         GitTarget => "git-target",
+        /// What other version control systems obey, and their directory itself.
+        VcsControl => "vcs-control",
         /// Settings of coding agents.
         AgentSettings => "agent-settings",
         /// Settings of editors, and of what they start.
@@ -260,7 +263,7 @@ impl ProtectedNames {
                 }
             }
         }
-        git::rule_on(&names, &above, effect, around)
+        vcs::rule_on(&names, effect).or_else(|| git::rule_on(&names, &above, effect, around))
     }
 }
 
