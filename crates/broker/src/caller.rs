@@ -6,9 +6,9 @@ use crate::observe::Attempt;
 use crate::protect::Refused;
 use crate::serve::Server;
 use crate::sys::{self, Call};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -244,6 +244,36 @@ impl Caller<'_> {
         self.handle(&format!("fd/{number}"), Errno::BADF)
     }
 
+    /// Takes a copy of a descriptor, with which what is open behind it can be used.
+    pub(crate) fn take_descriptor(&self, number: i32) -> Outcome<OwnedFd> {
+        if number < 0 {
+            return Err(Errno::BADF.into());
+        }
+        // PIDFD_THREAD: a thread may have descriptors of its own.
+        // SINCE(Linux 6.9): without it those of the process are taken, if they are the same.
+        let of_thread = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+        let (pidfd, is_certain) = match pidfd_open(pid(self.call.thread)?, of_thread) {
+            Err(Errno::INVAL) => (pidfd_open(pid(self.who().0)?, PidfdFlags::empty()), false),
+            opened => (opened, true),
+        };
+        self.check()?;
+        let taken = pidfd_getfd(pidfd?, number, PidfdGetfdFlags::empty())?;
+        if !is_certain {
+            let (one, other) = (fstat(&taken)?, fstat(self.descriptor(number)?)?);
+            if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
+                return Err(Errno::BADF.into());
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether a signal waits for whose handler the kernel would have interrupted the call.
+    pub(crate) fn has_signal_to_handle(&self) -> Outcome<bool> {
+        let status = self.read("status")?;
+        let set = |name| Self::fact(&status, name).and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
+        Ok((set("SigPnd") | set("ShdPnd")) & set("SigCgt") & !set("SigBlk") != 0)
+    }
+
     fn read(&self, name: &str) -> Outcome<Vec<u8>> {
         let path = format!("{}/{name}", self.call.thread);
         let file = openat(&self.server.proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -331,6 +361,10 @@ impl Caller<'_> {
             device => Ok(rustix::fs::makedev((device >> 8) & 0xfff, (device & 0xff) | ((device >> 12) & 0xfff00))),
         }
     }
+}
+
+fn pid(number: u32) -> Outcome<Pid> {
+    Ok(i32::try_from(number).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?)
 }
 
 /// A process whose memory we may not read is refused; one whose pointer is wrong is told so.

@@ -7,7 +7,7 @@
 use crate::words::Writable;
 use landlock::{
     ABI, AccessFs, CompatLevel, Compatible as _, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
-    RulesetStatus,
+    RulesetStatus, Scope,
 };
 use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,26 @@ use std::path::Path;
 const DEVICES: [&str; 8] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
 
+/// Keeps the calling thread, and those that it starts, from sockets outside by abstract name, and from nothing else: the launcher
+/// can still mount. For where a mount tree stands; in a domain that governs files the scope is part of [`wear`], because a
+/// layer without rules for files forbids to move them between directories.
+///
+/// SECURITY: a connection that we make for the command passes our domain, not its own.
+pub(crate) fn wear_scope() -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("cannot wear a Landlock domain: {error}");
+    // A kernel without scopes keeps the command from none either, and the report says so.
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::AbstractUnixSocket)
+        .and_then(Ruleset::create)
+        .and_then(|rules| rules.restrict_self())
+        .map(drop)
+        .map_err(|error| failed(&error))
+}
+
 /// Restricts the calling thread and those that it starts.
+///
+/// A kernel without scopes keeps the command from no abstract name either.
 pub(crate) fn wear(writable: &[Writable]) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("cannot wear a Landlock domain: {error}");
     let rights = AccessFs::from_write(ABI::V5);
@@ -25,6 +44,7 @@ pub(crate) fn wear(writable: &[Writable]) -> Result<(), String> {
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(rights)
+        .and_then(|rules| rules.scope(Scope::AbstractUnixSocket))
         .and_then(Ruleset::create)
         .map_err(|error| failed(&error))?;
     for place in writable {

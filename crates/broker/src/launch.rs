@@ -4,6 +4,7 @@
 //! one. The process that the caller started is this one; signals that are sent to it go on to the launcher.
 
 use crate::asks::Asks;
+use crate::connect::Connections;
 use crate::denials::Denials;
 use crate::domain;
 use crate::serve::{Server, WORKERS};
@@ -12,9 +13,11 @@ use crate::words::{self, Plan, SOCKET, STATUS, Status, Wall};
 use command_fds::{CommandFdExt as _, FdMapping};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, Signal};
 use rustix::process::{kill_process, pidfd_open, set_dumpable_behavior};
+use rustix::stdio::{stderr, stdin, stdout};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -56,6 +59,9 @@ fn start(plan: Plan) -> Result<Running, String> {
     let signals = sys::take_signals().map_err(failed("cannot watch signals"))?;
     let caller = watch_caller()?;
     let (kept, passed) = status(&plan.status)?;
+    if plan.reach.is_some() {
+        no_stream_sends_to_paths()?;
+    }
     let ask = plan.asking.as_ref().map(|(number, _)| take(*number)).transpose()?;
     let socket = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let (ours, theirs) = socket.map_err(failed("cannot make a socket"))?;
@@ -84,6 +90,21 @@ fn start(plan: Plan) -> Result<Running, String> {
     give_up()?;
     silence()?;
     Ok(Running { launcher, signals, caller, server })
+}
+
+/// Refuses a datagram socket as a standard stream: by one, every path can be sent to. The command makes none (the filter).
+fn no_stream_sends_to_paths() -> Result<(), String> {
+    for (stream, name) in [(stdin(), "input"), (stdout(), "output"), (stderr(), "error")] {
+        let is_unix = socket_domain(stream).is_ok_and(|domain| domain == AddressFamily::UNIX);
+        if is_unix && !socket_type(stream).is_ok_and(|kind| matches!(kind, SocketType::STREAM | SocketType::SEQPACKET))
+        {
+            return Err(format!(
+                "standard {name} is a unix datagram socket, by which the command could send to every socket; pass a pipe, \
+                 or leave sockets open (--sockets open)"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Takes a descriptor for ourselves alone: nothing that we start has it.
@@ -134,6 +155,8 @@ fn status(status: &Status) -> Result<(Option<OwnedFd>, Option<OwnedFd>), String>
 fn launch(plan: &Plan, socket: OwnedFd, status: Option<OwnedFd>) -> Result<Child, String> {
     if plan.wall == Wall::Landlock {
         domain::wear(&plan.writable)?;
+    } else if plan.reach.is_some() {
+        domain::wear_scope()?;
     }
     let mut command = Command::new(&plan.launcher[0]);
     command.args(&plan.launcher[1..]);
@@ -183,6 +206,7 @@ fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, ask: Option<Owned
         of_root: rustix::process::geteuid().is_root(),
         denials: Denials::new(status),
         asks: ask.zip(plan.asking).map(|(channel, (_, asking))| Asks::new(channel, asking)),
+        connections: plan.reach.map(Connections::new),
         names: RwLock::new(()),
         umask_changes: Default::default(),
         waiting: Default::default(),
@@ -192,6 +216,7 @@ fn serve(plan: Plan, socket: OwnedFd, status: Option<OwnedFd>, ask: Option<Owned
     let mut tasks: Vec<fn(&Server)> = vec![Server::work; WORKERS];
     tasks.push(Server::be_patient);
     tasks.extend(server.asks.as_ref().map(|_| Server::be_asked as fn(&Server)));
+    tasks.extend(server.connections.as_ref().map(|_| Server::watch_connections as fn(&Server)));
     for task in tasks {
         let server = Arc::clone(&server);
         let task = move || task(&server);

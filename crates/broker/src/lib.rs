@@ -1,5 +1,5 @@
 //! `pinfold-broker`: answers for those calls of a confined command that change names, or metadata where no mount tree
-//! governs it. It refuses what is protected and performs the rest itself, on descriptors that it resolved.
+//! governs it; and, where unix sockets outside are closed, those that connect. It refuses what is protected and performs the rest itself, on descriptors that it resolved.
 //!
 //! The command's filter leaves such calls to this process (seccomp_unotify(2)). It never lets the kernel go on with a call
 //! that names a path: the command could change the text behind the pointer in between. So it reads every argument once,
@@ -14,7 +14,7 @@
 //! | `serve` | takes calls, and gives answers |
 //! | `caller` | what a waiting process is asked for: memory, directories, descriptors, umask |
 //! | `resolve` | from a path of the command's to a directory and a name |
-//! | `open`, `names`, `metadata` | the calls themselves |
+//! | `open`, `names`, `metadata`, `connect` | the calls themselves |
 //! | `protect` | asks the policy about a place |
 //! | `observe` | what a call was about to do, for when the walls refuse it |
 //! | `asks` | refused calls that wait for a person |
@@ -29,6 +29,7 @@
 
 mod asks;
 mod caller;
+mod connect;
 mod denials;
 mod domain;
 mod launch;

@@ -8,6 +8,7 @@
 
 use crate::asks::Asks;
 use crate::caller::{Caller, KnownUmask, Outcome, Refusal};
+use crate::connect::Connections;
 use crate::denials::Denials;
 use crate::resolve::Object;
 use crate::sys::{self, Call};
@@ -70,6 +71,8 @@ pub(crate) struct Server {
     pub(crate) denials: Denials,
     /// Where somebody can be asked about a refusal.
     pub(crate) asks: Option<Asks>,
+    /// Where the command may connect to, if that is decided here.
+    pub(crate) connections: Option<Connections>,
     /// Held for writing while names change, so that what was looked at stays as it was.
     pub(crate) names: RwLock<()>,
     pub(crate) umask_changes: AtomicU64,
@@ -285,6 +288,7 @@ pub(crate) fn perform(caller: &Caller<'_>, worker: &mut Worker) -> Outcome<Answe
         REMOVEXATTRAT => caller.remove_xattr_at(at(0), 1, 3, number(2)),
         FILE_SETATTR => caller.file_setattr(),
         libc::SYS_ioctl => caller.ioctl(),
+        libc::SYS_connect => caller.connect(worker),
         libc::SYS_umask => {
             // It has one argument, in a register. What we believe of umasks is stale from now on.
             caller.server.umask_changes.fetch_add(1, Ordering::AcqRel);

@@ -88,6 +88,13 @@ pub(crate) fn still_waits(listener: BorrowedFd<'_>, id: u64) -> bool {
     check(unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const id) }).is_ok()
 }
 
+/// Connects a socket to an address that was written down by somebody else.
+pub(crate) fn connect(socket: BorrowedFd<'_>, address: &[u8]) -> Result<()> {
+    let length = address.len() as libc::socklen_t;
+    // SAFETY: borrowed; the kernel reads as many bytes as it is told, and takes no alignment for granted.
+    check(unsafe { libc::connect(socket.as_raw_fd(), address.as_ptr().cast(), length) }).map(drop)
+}
+
 /// Asks for cheaper switching between a waiting thread and us. SINCE(Linux 6.6): nothing to ask.
 pub(crate) fn switch_directly(listener: BorrowedFd<'_>) {
     const SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP: u64 = 1;

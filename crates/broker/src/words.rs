@@ -14,10 +14,15 @@
 //! | `--protect PATTERN` | what matches this absolute pattern is protected | any number |
 //! | `--protect-path RULE PATH` | this path is protected, for this reason | any number |
 //! | `--status-fd N` / `--status-file PATH` | where refusals are reported. The launcher inherits the descriptor, or gets the file as descriptor [`STATUS`] | one, once |
+//! | `--connections` | the launcher leaves connections to us: unix sockets by path are closed but for those of the next three | once |
+//! | `--connect PATH` | every socket at or below this path may be connected to | any number |
+//! | `--connect-new PATH` | those below it that were bound since we began | any number |
+//! | `--connect-temp PATH` | every socket below it that lies below no path of the option before | any number |
 //! | `--ask-fd N`, `--ask-seconds S` | a packet socket on which somebody is asked about refusals, and for how long (see `asks`) | both, once |
 //! | `--never-ask PATH` | what lies there is refused without a question | any number |
 //! | `--observe` | what the walls refuse is reported as well | once |
 
+use crate::connect::Reach;
 use pinfold_policy::pattern::PathPattern;
 use pinfold_policy::{ProtectedNames, ProtectionRule};
 use std::ffi::{OsStr, OsString};
@@ -67,6 +72,8 @@ pub(crate) struct Plan {
     pub(crate) asking: Option<(i32, Asking)>,
     /// Whether refusals of the walls are told as well.
     pub(crate) observes: bool,
+    /// Where the command may connect to, if we answer for connections.
+    pub(crate) reach: Option<Reach>,
     /// The launcher and its arguments; never empty.
     pub(crate) launcher: Vec<OsString>,
 }
@@ -81,6 +88,7 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
     let (mut roots, mut writable, mut patterns, mut paths) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut ask, mut patience, mut never) = (None, None, Vec::new());
     let mut observes = false;
+    let (mut connections, mut reach) = (false, Reach::default());
     loop {
         let Some(option) = words.next() else { return Err("missing `-- LAUNCHER`".to_owned()) };
         let mut value = || words.next().ok_or_else(|| format!("{} lacks its value", option.to_string_lossy()));
@@ -131,6 +139,19 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
                 never.push(absolute(&value()?)?);
                 false
             }
+            Some("--connections") => std::mem::replace(&mut connections, true),
+            Some("--connect") => {
+                reach.allowed.push(absolute(&value()?)?);
+                false
+            }
+            Some("--connect-new") => {
+                reach.roots.push(absolute(&value()?)?);
+                false
+            }
+            Some("--connect-temp") => {
+                reach.temps.push(absolute(&value()?)?);
+                false
+            }
             Some("--status-fd") => {
                 let number = descriptor("--status-fd", &value()?)?;
                 std::mem::replace(&mut status, Status::Descriptor(number)) != Status::Nowhere
@@ -160,7 +181,11 @@ pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Plan
         (None, None) => None,
         _ => return Err("--ask-fd and --ask-seconds belong together".to_owned()),
     };
-    Ok(Plan { wall, protected, writable, status, asking, observes, launcher })
+    if !connections && [&reach.allowed, &reach.roots, &reach.temps].iter().any(|places| !places.is_empty()) {
+        return Err("--connect and its like need --connections".to_owned());
+    }
+    let reach = connections.then_some(reach);
+    Ok(Plan { wall, protected, writable, status, asking, reach, observes, launcher })
 }
 
 fn descriptor(option: &str, word: &OsStr) -> Result<i32, String> {
@@ -190,13 +215,16 @@ mod tests {
     #[test]
     fn a_plan_is_read() {
         let plan = of("--spec 1 --wall landlock --root /w --write 1:2 /w --protect-default --home /h --protect /w/x* \
-                       --protect-path git-target /w/h --status-fd 7 --ask-fd 8 --ask-seconds 9 --never-ask /n --observe -- /bin/run --spec 1 -- true")
+                       --protect-path git-target /w/h --status-fd 7 --ask-fd 8 --ask-seconds 9 --never-ask /n --connections --connect /a --connect-new /w --connect-temp /t --observe -- /bin/run --spec 1 -- true")
         .unwrap();
         assert_eq!((plan.wall, plan.status), (Wall::Landlock, Status::Descriptor(7)));
         assert_eq!(plan.writable, [Writable { device: 1, inode: 2, path: "/w".into() }]);
         assert_eq!(plan.launcher.len(), 5);
         let asking = Asking { patience: Duration::from_secs(9), never: vec!["/n".into()] };
         assert_eq!(plan.asking, Some((8, asking)));
+        let reach = plan.reach.unwrap();
+        let path = |text: &str| vec![PathBuf::from(text)];
+        assert_eq!([reach.allowed, reach.roots, reach.temps], [path("/a"), path("/w"), path("/t")]);
         assert!(!plan.protected.is_empty() && plan.observes);
     }
 
@@ -222,6 +250,8 @@ mod tests {
             "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 0 -- x",
             "--spec 1 --wall landlock --ask-fd 7 --ask-seconds 7 --never-ask x -- x",
             "--spec 1 --wall landlock --observe --observe -- x",
+            "--spec 1 --wall landlock --connect /x -- x",
+            "--spec 1 --wall landlock --connections --connect-new x -- x",
             "--spec 1 --wall landlock --more -- x",
         ] {
             assert!(of(text).is_err(), "{text}");

@@ -364,7 +364,8 @@ pub(crate) struct RestrictionOptions {
     /// socket that is found cannot be reached by its path. Sockets of the command's own, in
     /// the workspace or $TMPDIR, work. Without this option the sockets of name services stay
     /// reachable, and all of them do, with a note in the report, if only a backend is usable
-    /// that cannot close them. open: whatever the file permissions allow.
+    /// that cannot close them. With --protect also those that nobody finds are closed, and
+    /// unix datagram sockets cannot be made. open: whatever the file permissions allow.
     #[arg(verbatim_doc_comment, long, value_name = "RULE")]
     pub(crate) sockets: Option<String>,
     /// Socket that stays reachable, by path or name

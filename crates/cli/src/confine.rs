@@ -5,7 +5,7 @@ use crate::configuration::Configured;
 use crate::request::Request;
 use crate::surroundings::Surroundings;
 use crate::voice::{Form, print_or_complain, say};
-use pinfold_policy::{SandboxError, SandboxMode, Sockets};
+use pinfold_policy::{Guarantee, Layer, SandboxError, SandboxMode, Sockets};
 use pinfold_providers::{Backend, CallOptions, Cancel, Insistence, LocalProvider};
 use pinfold_session::SessionError;
 use std::path::Path;
@@ -35,9 +35,13 @@ fn object(arguments: &Confine, provider: &LocalProvider, around: &Surroundings) 
         detail: format!("the confined argv cannot be printed as JSON: {error}; `pinfold run` takes any bytes"),
     })?;
     // The report is not printed, and this is something that nobody asked for.
-    let open = call.restrictions.sockets == Sockets::Closed && confinement.backend == Backend::Landlock;
+    let mut lines = confinement.report.guarantees().iter();
+    let by_broker = lines.any(|line| line.guarantee == Guarantee::SocketsUnix && line.layers.contains(&Layer::Broker));
+    let open = call.restrictions.sockets == Sockets::Closed && confinement.backend == Backend::Landlock && !by_broker;
     if open && call.sockets == Insistence::WherePossible {
-        say("note: backend linux_landlock cannot close unix sockets, so they are open; to insist: --sockets closed");
+        say(
+            "note: backend linux_landlock closes unix sockets only beside --protect, so they are open; to insist: --sockets closed",
+        );
     }
     if call.restrictions.denies_reads()
         && confinement.backend == Backend::Landlock

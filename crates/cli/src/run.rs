@@ -381,6 +381,7 @@ fn denial_hint(denials: &[Denial], meant: &Meant<'_>) -> Option<String> {
     let allow = match mode {
         _ if denial.rule.is_some() => "to leave names as writable as their directory: --protect none",
         _ if closed => "to see what is closed for reading: pinfold explain",
+        _ if denial.operation.as_deref() == Some("connect") => "to leave a socket within reach: --allow-socket PATH",
         SandboxMode::ReadOnly if meant.in_session => {
             "to ask for more: --escalate workspace-write or --ask-write DIR, with --justification TEXT"
         }

@@ -119,16 +119,21 @@ const ATTRIBUTE_IOCTLS: &[u32] = &[
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// Address families of socket(2) that stay open; every other is refused with EPERM.
-const FAMILIES: &[u32] = &[n::AF_UNIX, n::AF_INET, n::AF_INET6, n::AF_PACKET];
+/// Address families of socket(2) that stay open beside AF_UNIX, unless the network is off; every other is refused with EPERM.
+const FAMILIES: &[u32] = &[n::AF_INET, n::AF_INET6, n::AF_PACKET];
 
 /// Protocols of AF_NETLINK that stay open: addresses and routes, lists of sockets, events of devices, and generic ones.
 ///
 /// SECURITY: by NETLINK_USERSOCK, and by whatever else takes messages of ordinary users, processes talk to each other.
 const NETLINK: &[u32] = &[k::NETLINK_ROUTE, k::NETLINK_SOCK_DIAG, k::NETLINK_KOBJECT_UEVENT, k::NETLINK_GENERIC];
 
-/// Those that stay open where the network is off.
-const LOCAL_FAMILIES: &[u32] = &[n::AF_UNIX];
+/// Types of unix sockets that stay open where the broker answers for connections.
+///
+/// SECURITY: every other one, also one of a pair, sends to whatever path a call names, and in sendmsg(2) no filter sees whether
+/// one is named.
+const CONNECTED_TYPES: &[u32] = &[n::SOCK_STREAM, n::SOCK_SEQPACKET];
+/// SOCK_TYPE_MASK: what is above it are flags.
+const TYPE_BITS: u32 = 0xf;
 
 /// Refused with EPERM where no PID and IPC namespaces keep them inside: message queues are files that Landlock's rights
 /// do not govern.
@@ -208,6 +213,8 @@ struct Refused {
     alone: bool,
     /// A broker answers for names and metadata; nothing is refused here that it governs.
     broker: bool,
+    /// It answers for connections as well.
+    connections: bool,
 }
 
 /// What is done with a call.
@@ -229,7 +236,10 @@ enum Verdict {
     /// sched_setscheduler(2): EPERM for others, but for the ordinary policy, which threads are given by their number.
     Policy,
     /// socket(2): EPERM for families and protocols that are not listed.
-    Sockets,
+    Sockets {
+        network: bool,
+        unconnected: bool,
+    },
     /// prlimit64(2): EPERM for other processes if `others` are out of reach; nobody changes the limit on cores.
     Limits {
         others: u32,
@@ -242,29 +252,12 @@ enum Verdict {
         attributes: u32,
         otherwise: u32,
     },
-    /// One answer if the argument is listed, another if not.
-    Decide {
+    /// One answer if the argument is this, else allowed.
+    IfEqual {
         argument: u32,
-        listed: List,
+        value: u32,
         then: u32,
-        otherwise: u32,
     },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum List {
-    LocalFamilies,
-    /// The limit on cores.
-    Core,
-}
-
-impl List {
-    const fn items(self) -> &'static [u32] {
-        match self {
-            Self::LocalFamilies => LOCAL_FAMILIES,
-            Self::Core => &[g::RLIMIT_CORE],
-        }
-    }
 }
 
 /// The verdict on one call number.
@@ -275,16 +268,16 @@ const fn verdict_on(number: u32, refused: Refused) -> Verdict {
         g::__NR_ioctl if refused.broker => Verdict::Requests { attributes: NOTIFY, otherwise: NOTIFY },
         g::__NR_ioctl => Verdict::Requests { attributes: ALLOW, otherwise: REFUSE },
         g::__NR_fcntl => Verdict::Operations,
-        g::__NR_socket | g::__NR_socketpair if refused.network => {
-            Verdict::Decide { argument: 0, listed: List::LocalFamilies, then: ALLOW, otherwise: REFUSE }
+        g::__NR_socket | g::__NR_socketpair => {
+            Verdict::Sockets { network: !refused.network, unconnected: !refused.connections }
         }
-        g::__NR_socket | g::__NR_socketpair => Verdict::Sockets,
+        g::__NR_connect if refused.connections => Verdict::Give(NOTIFY),
         g::__NR_clone => Verdict::IfBits { argument: 0, bits: NEW_NAMESPACES, then: REFUSE },
         g::__NR_unshare => Verdict::IfBits { argument: 0, bits: NEW_NAMESPACES | NEW_TIME, then: REFUSE },
         // SECURITY: a limit on processor time that has passed makes the kernel kill whichever process has it.
         g::__NR_prlimit64 => Verdict::Limits { others: if refused.outside { REFUSE } else { ALLOW } },
         // SECURITY: with any limit but ours a crash starts a program outside (command.rs). Programs set it in passing.
-        g::__NR_setrlimit => Verdict::Decide { argument: 0, listed: List::Core, then: PRETEND, otherwise: ALLOW },
+        g::__NR_setrlimit => Verdict::IfEqual { argument: 0, value: g::RLIMIT_CORE, then: PRETEND },
         // SECURITY: whoever has the lowest priority comes too late, and our time limit is kept by a process of the same user.
         g::__NR_setpriority if refused.alone => Verdict::Priority { everybody: g::PRIO_USER },
         g::__NR_ioprio_set if refused.alone => Verdict::Priority { everybody: IOPRIO_WHO_USER },
@@ -407,12 +400,21 @@ impl<const N: usize> Assembler<N> {
                 let others = self.zero(1, self.answer(ALLOW), self.answer(REFUSE));
                 self.zero(0, self.answer(ALLOW), others)
             }
-            Verdict::Sockets => {
+            Verdict::Sockets { network, unconnected } => {
                 let (allow, refuse) = (self.answer(ALLOW), self.answer(REFUSE));
-                self.any_of(NETLINK, allow, refuse);
-                let netlink = self.put_straight(LOAD, offset_of(2));
-                let family = self.any_of(FAMILIES, allow, refuse);
-                self.put(JUMP_EQUAL, n::AF_NETLINK, netlink, family);
+                let (mut unix, mut other) = (allow, refuse);
+                if !unconnected {
+                    self.any_of(CONNECTED_TYPES, allow, refuse);
+                    self.put_straight(KEEP_BITS, TYPE_BITS);
+                    unix = self.put_straight(LOAD, offset_of(1));
+                }
+                if network {
+                    self.any_of(NETLINK, allow, refuse);
+                    let netlink = self.put_straight(LOAD, offset_of(2));
+                    let family = self.any_of(FAMILIES, allow, refuse);
+                    other = self.put(JUMP_EQUAL, n::AF_NETLINK, netlink, family);
+                }
+                self.put(JUMP_EQUAL, n::AF_UNIX, unix, other);
                 self.put_straight(LOAD, offset_of(0))
             }
             Verdict::Limits { others } => {
@@ -440,8 +442,8 @@ impl<const N: usize> Assembler<N> {
                 self.any_of(DENIED_IOCTLS, refuse, by_number);
                 self.put_straight(LOAD, offset_of(1))
             }
-            Verdict::Decide { argument, listed, then, otherwise } => {
-                self.any_of(listed.items(), self.answer(then), self.answer(otherwise));
+            Verdict::IfEqual { argument, value, then } => {
+                self.put(JUMP_EQUAL, value, self.answer(then), self.answer(ALLOW));
                 self.put_straight(LOAD, offset_of(argument))
             }
         }
@@ -521,7 +523,8 @@ macro_rules! filter {
     };
 }
 
-const NOTHING: Refused = Refused { metadata: false, network: false, outside: false, alone: false, broker: false };
+const NOTHING: Refused =
+    Refused { metadata: false, network: false, outside: false, alone: false, broker: false, connections: false };
 
 filter!(FILTER,);
 filter!(FILTER_METADATA, metadata);
@@ -539,16 +542,24 @@ filter!(FILTER_BROKER, broker);
 filter!(FILTER_BROKER_NETWORK, broker network);
 filter!(FILTER_ALONE_BROKER, outside alone broker);
 filter!(FILTER_ALONE_BROKER_NETWORK, outside alone broker network);
+filter!(FILTER_BROKER_CONNECTIONS, broker connections);
+filter!(FILTER_BROKER_CONNECTIONS_NETWORK, broker connections network);
+filter!(FILTER_ALONE_BROKER_CONNECTIONS, outside alone broker connections);
+filter!(FILTER_ALONE_BROKER_CONNECTIONS_NETWORK, outside alone broker connections network);
 
 /// Installs the filter. `no_new_privs` must be set.
 pub(crate) fn restrict(plan: &Plan) -> Result<(), Failure> {
     let refused = (plan.wall, plan.deny_metadata, plan.network == Network::Off);
     if let Some(broker) = plan.broker {
-        let program = match refused {
-            (Wall::Namespace, _, false) => FILTER_BROKER,
-            (Wall::Namespace, _, true) => FILTER_BROKER_NETWORK,
-            (Wall::Landlock, _, false) => FILTER_ALONE_BROKER,
-            (Wall::Landlock, _, true) => FILTER_ALONE_BROKER_NETWORK,
+        let program = match (plan.wall, plan.network == Network::Off, plan.broker_connections) {
+            (Wall::Namespace, false, false) => FILTER_BROKER,
+            (Wall::Namespace, true, false) => FILTER_BROKER_NETWORK,
+            (Wall::Landlock, false, false) => FILTER_ALONE_BROKER,
+            (Wall::Landlock, true, false) => FILTER_ALONE_BROKER_NETWORK,
+            (Wall::Namespace, false, true) => FILTER_BROKER_CONNECTIONS,
+            (Wall::Namespace, true, true) => FILTER_BROKER_CONNECTIONS_NETWORK,
+            (Wall::Landlock, false, true) => FILTER_ALONE_BROKER_CONNECTIONS,
+            (Wall::Landlock, true, true) => FILTER_ALONE_BROKER_CONNECTIONS_NETWORK,
         };
         let listener = sys::seccomp_filter(program, true)
             .or_fail("seccomp", "cannot install the system call filter with a listener (Linux 5.19)")?;

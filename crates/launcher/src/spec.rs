@@ -95,6 +95,8 @@ pub(crate) enum Choice {
     Broker(i32),
     /// A socket on which the command comes once the walls stand.
     Await(i32),
+    /// The broker answers for connections of sockets as well.
+    BrokerConnections,
     FromDescriptor(i32),
     FromFile(&'static CStr),
     /// `--`: the command follows.
@@ -126,6 +128,7 @@ pub(crate) struct Plan {
     pub(crate) broker: Option<i32>,
     /// Where the command comes from, if it is not known yet.
     pub(crate) awaits: Option<i32>,
+    pub(crate) broker_connections: bool,
     /// How many writable roots there are.
     pub(crate) roots: usize,
     /// The command and its arguments; empty if it is not known yet, and only then.
@@ -243,6 +246,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
         status_file: None,
         broker: None,
         awaits: None,
+        broker_connections: false,
         roots: 0,
         command,
         environment,
@@ -271,6 +275,7 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
             Choice::StatusFile(path) => plan.status_file.replace(path).is_some() || plan.status_descriptor.is_some(),
             Choice::Broker(fd) => plan.broker.replace(fd).is_some(),
             Choice::Await(fd) => plan.awaits.replace(fd).is_some(),
+            Choice::BrokerConnections => core::mem::replace(&mut plan.broker_connections, true),
             Choice::Network(value) => network.replace(value).is_some(),
             Choice::Place(..) | Choice::Path(..) | Choice::Limit(..) | Choice::Set(_) | Choice::Unset(_) => false,
             Choice::FromDescriptor(_) | Choice::FromFile(_) => true,
@@ -319,6 +324,9 @@ fn assemble(words: Words, command: &'static [Text], environment: &'static [Text]
     }
     if plan.awaits.is_some() && (plan.wall == Wall::Landlock || plan.broker.is_some() || plan.directory.is_some()) {
         return Err(usage("--await-fd is for --wall namespace without --broker-fd and --cwd"));
+    }
+    if plan.broker_connections && plan.broker.is_none() {
+        return Err(usage("--broker-connections needs --broker-fd"));
     }
     if command.is_empty() != plan.awaits.is_some() {
         return Err(usage("missing `-- COMMAND`, or one beside --await-fd"));
@@ -406,6 +414,7 @@ fn next_choice(words: &mut Words) -> Result<Option<Choice>, Failure> {
         b"--status-file" => Choice::StatusFile(absolute(value()?)?),
         b"--broker-fd" => Choice::Broker(descriptor(value()?)?),
         b"--await-fd" => Choice::Await(descriptor(value()?)?),
+        b"--broker-connections" => Choice::BrokerConnections,
         b"--from-fd" => Choice::FromDescriptor(descriptor(value()?)?),
         b"--from-file" => Choice::FromFile(absolute(value()?)?),
         _ => return Err(usage("unknown argument:").of(word)),
@@ -537,6 +546,9 @@ mod tests {
         assert_eq!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0").ok(), Some(Some(7)));
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--deny-metadata\0--broker-fd\x007\0").is_err());
         assert!(with(b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0--broker-fd\x008\0").is_err());
+        let connections = b"--wall\0landlock\0--landlock\x001\0--broker-fd\x007\0--broker-connections\0";
+        assert!(plan_of(connections).is_ok_and(|plan| plan.broker_connections));
+        assert!(with(b"--wall\0landlock\0--landlock\x001\0--broker-connections\0").is_err());
     }
 
     #[test]

@@ -42,6 +42,18 @@ pub(crate) fn prefix(broker: &Path, backend: Backend, request: &Request) -> Vec<
     if let Some(protected) = &request.closed.protected {
         protected.push(&mut words);
     }
+    if let Some(sockets) = request.closed.sockets.as_ref().filter(|_| request.connects_by_broker()) {
+        push(&mut words, &["--connections"]);
+        for path in sockets.allowed.iter().chain(&sockets.absent) {
+            push(&mut words, &["--connect".as_ref(), path.as_os_str()]);
+        }
+        for path in request.own_temps(backend != Backend::Landlock) {
+            push(&mut words, &["--connect-temp".as_ref(), path.as_os_str()]);
+        }
+        for root in &request.roots {
+            push(&mut words, &["--connect-new".as_ref(), root.path.as_os_str()]);
+        }
+    }
     if let Some(asks) = &request.asks {
         let (number, seconds) = (asks.descriptor.to_string(), asks.seconds.to_string());
         push(&mut words, &["--ask-fd", &number, "--ask-seconds", &seconds]);

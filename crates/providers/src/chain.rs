@@ -197,6 +197,9 @@ pub(crate) fn wrap(
         // The broker is outside of the walls: variables that steer the loader of its program are not for it.
         launcher::push(&mut words, &["--broker-fd", broker::SOCKET, "--restore"]);
     }
+    if request.connects_by_broker() {
+        launcher::push(&mut words, &["--broker-connections"]);
+    }
     let lasting = (backend == Backend::Namespace && !asked.is_brokered()).then(|| {
         let lasting = words.len() - request.own_words().len();
         let copied = request.own_copies.iter().map(PathBuf::as_path);

@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::closed::physical;
 use crate::plan::Request;
+use crate::sockets::SocketWalls;
 use pinfold_policy::quote::quote;
 use pinfold_policy::{Effect, Layer, SandboxPolicy};
 use serde::Serialize;
@@ -123,6 +124,10 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
             let rule = "It is a socket of processes outside, or lies among such sockets, and is hidden.";
             return answer(Ruling::Denied, rule.to_owned(), walls_of_paths);
         }
+        if operation == Operation::Connect && request.connects_by_broker() {
+            let (ruling, rule) = brokered_connection(backend, request, sockets, path);
+            return answer(ruling, rule.to_owned(), &[Layer::Broker]);
+        }
         if operation == Operation::Connect {
             let rule = if sockets.allow(path) {
                 "This socket is allowed."
@@ -191,6 +196,29 @@ fn rule(operation: Operation, backend: Backend, request: &Request, path: &Path) 
     answer(Ruling::Denied, rule, walls)
 }
 
+/// What the broker would say about a connection by path.
+fn brokered_connection(
+    backend: Backend,
+    request: &Request,
+    sockets: &SocketWalls,
+    path: &Path,
+) -> (Ruling, &'static str) {
+    let own_temps = request.own_temps(backend != Backend::Landlock);
+    if sockets.allow(path) || sockets.absent.iter().any(|allowed| path.starts_with(allowed)) {
+        (Ruling::Allowed, "This socket is allowed.")
+    } else if request.roots.iter().any(|root| path.starts_with(&root.path)) {
+        if path.exists() {
+            (Ruling::Denied, "It was there before the command, so it is not the command's own.")
+        } else {
+            (Ruling::Allowed, "Sockets that are bound in a writable root after the start are the command's own.")
+        }
+    } else if own_temps.iter().any(|temp| path.starts_with(temp)) {
+        (Ruling::Allowed, "Sockets in the temp area are the command's own.")
+    } else {
+        (Ruling::Denied, "It lies neither in a writable root nor in the temp area.")
+    }
+}
+
 /// Resolves links as far as the path exists. Removing and renaming are about the name itself: its last link stays.
 fn resolve(path: &Path, operation: Operation) -> PathBuf {
     if matches!(operation, Operation::Remove | Operation::Rename)
@@ -251,6 +279,27 @@ mod tests {
         ] {
             let (ruling, rule, _) = rule(operation, Backend::Namespace, &request, Path::new(path));
             assert_eq!(ruling, expected, "{path}: {rule}");
+        }
+    }
+
+    #[test]
+    fn with_the_broker_only_own_and_allowed_sockets_are_open() {
+        let mut request = golden::closed_request(ConfinedMode::WorkspaceWrite);
+        request.closed.protected = Some(golden::protected());
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        request.roots.push(golden::root(place.to_str().unwrap(), 13));
+        let _held = std::os::unix::net::UnixListener::bind(place.join("old")).unwrap();
+        let (old, new) = (place.join("old"), place.join("new"));
+        for (path, expected) in [
+            (Path::new("/srv/s"), Ruling::Denied),
+            (Path::new("/data/a b/s"), Ruling::Allowed),
+            (Path::new("/run/user/1000/agent"), Ruling::Allowed),
+            (&old, Ruling::Denied),
+            (&new, Ruling::Allowed),
+        ] {
+            let (ruling, rule, _) = rule(Operation::Connect, Backend::Landlock, &request, path);
+            assert_eq!(ruling, expected, "{path:?}: {rule}");
         }
     }
 

@@ -61,6 +61,20 @@ impl Request {
         self.observed || (self.writes() && self.closed.protected.is_some())
     }
 
+    /// Whether it also answers for connections: not for a call that is only observed, which is to come to the same as without.
+    pub(crate) fn connects_by_broker(&self) -> bool {
+        self.writes() && self.closed.protected.is_some() && self.closed.sockets.is_some()
+    }
+
+    /// Where the command's own temp files are: nobody else puts sockets there.
+    pub(crate) fn own_temps(&self, has_mounts: bool) -> Vec<PathBuf> {
+        if has_mounts {
+            self.covered().into_iter().chain(["/dev/shm".into()]).collect()
+        } else {
+            self.temp.iter().map(|temp| temp.path.clone()).collect()
+        }
+    }
+
     pub(crate) fn writes(&self) -> bool {
         self.mode == ConfinedMode::WorkspaceWrite
     }
@@ -370,52 +384,6 @@ impl Lines {
         self
     }
 
-    /// Unix sockets: what hides them, and what Landlock's scope gives.
-    pub(crate) fn sockets(&mut self, request: &Request, wall: Layer) -> &mut Self {
-        let abi = request.landlock_abi;
-        if let Some(walls) = &request.closed.sockets {
-            let layers = if abi >= 6 { vec![wall, Layer::Landlock] } else { vec![wall] };
-            let note = "Sockets of processes outside are hidden as they are found at the start. One that appears later in \
-                        another place can be connected to.";
-            self.partial(Guarantee::SocketsUnix, &layers, note);
-            // In a network namespace of its own a command has abstract names of its own as well.
-            if abi < 6 && request.closed.network == Network::Open {
-                self.note(Guarantee::SocketsUnix, "Sockets by abstract name can be connected to.");
-            }
-            for (allowed, what) in [
-                (&walls.allowed, "Allowed:"),
-                (&walls.absent, "Allowed, but not there now:"),
-                (&walls.in_roots, "Of a process outside, in a writable root, and not hidden:"),
-                (&walls.linked, "Hidden, but with a second name (a hard link) that is not:"),
-            ] {
-                if !allowed.is_empty() {
-                    self.note(Guarantee::SocketsUnix, &format!("{what} {}.", named(&paths(allowed))));
-                }
-            }
-            match walls.lost {
-                None => self.note(
-                    Guarantee::SocketsUnix,
-                    "The kernel did not say which files are sockets: those that were bound by a relative name, or moved since, are \
-                     not hidden.",
-                ),
-                Some(0) => self,
-                Some(lost) => self.note(
-                    Guarantee::SocketsUnix,
-                    &format!(
-                        "Bound at the start and not found by the name that they were given, so not hidden: {lost}. Those that were \
-                         removed are out of reach; those that were moved or renamed can be connected to."
-                    ),
-                ),
-            };
-            self
-        } else if abi >= 6 {
-            let note = "Sockets by abstract name are out of reach; sockets by path can be connected to.";
-            self.partial(Guarantee::SocketsUnix, &[Layer::Landlock], note)
-        } else {
-            self.none(Guarantee::SocketsUnix, "Sockets can be connected to, by path and by abstract name.")
-        }
-    }
-
     /// The terminal: fully out of reach unless one is handed over.
     pub(crate) fn terminal(&mut self, passed: bool, layers: &[Layer]) -> &mut Self {
         if passed {
@@ -439,12 +407,12 @@ impl Lines {
     }
 }
 
-fn paths(owned: &[PathBuf]) -> Vec<&Path> {
+pub(crate) fn paths(owned: &[PathBuf]) -> Vec<&Path> {
     owned.iter().map(PathBuf::as_path).collect()
 }
 
 /// Paths as a list in a sentence; a long one is cut.
-fn named(paths: &[&Path]) -> String {
+pub(crate) fn named(paths: &[&Path]) -> String {
     const SHOWN: usize = 20;
     let mut text = paths.iter().take(SHOWN).map(quote).collect::<Vec<_>>().join(", ");
     if paths.len() > SHOWN {

@@ -5,8 +5,11 @@
 //! go are closed as a whole, so that one which appears later is hidden as well. What appears elsewhere after the
 //! start is not, and reports say so; nor is a socket that no known name leads to, and reports count those.
 //!
+//! With the broker before a call they are hidden all the same, and it looks at each connection by path.
+//!
 //! References: unix(7), sock_diag(7), proc_net(5) (`/proc/net/unix`).
 
+mod lines;
 mod list;
 
 use crate::closed::{Cover, outermost, physical};
@@ -111,13 +114,7 @@ const MOST_NAMED: usize = 100;
 /// Finds the walls of a call that closes sockets. `inside` is what must stay visible: the workspace, the working
 /// directory.
 pub(crate) fn walls(request: &Request, inside: &[PathBuf], allowed: &[PathBuf]) -> SocketWalls {
-    let mut walls = SocketWalls::default();
-    for path in allowed {
-        match path.canonicalize() {
-            Ok(path) => walls.allowed.push(path),
-            Err(_) => walls.absent.push(physical(path)),
-        }
-    }
+    let mut walls = allowed_alone(allowed);
     let view = View {
         request,
         roots: request.roots.iter().map(|root| root.path.as_path()).collect(),
@@ -158,6 +155,18 @@ pub(crate) fn walls(request: &Request, inside: &[PathBuf], allowed: &[PathBuf]) 
     }
     walls.keeps.sort();
     walls.keeps.dedup();
+    walls
+}
+
+/// The same without anything to hide: where nobody can, and the broker looks at each connection.
+pub(crate) fn allowed_alone(allowed: &[PathBuf]) -> SocketWalls {
+    let mut walls = SocketWalls::default();
+    for path in allowed {
+        match path.canonicalize() {
+            Ok(path) => walls.allowed.push(path),
+            Err(_) => walls.absent.push(physical(path)),
+        }
+    }
     walls
 }
 

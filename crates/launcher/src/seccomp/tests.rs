@@ -118,7 +118,7 @@ const ALONE: [&[Instruction]; 4] =
 #[test]
 fn without_an_ipc_namespace_there_is_no_system_v_ipc() {
     for number in SYSTEM_V {
-        for filter in ALONE.into_iter().chain([FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK]) {
+        for filter in ALONE.into_iter().chain([FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_CONNECTIONS_NETWORK]) {
             assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), REFUSE, "{number}");
         }
         for filter in [FILTER, FILTER_OUTSIDE, FILTER_OUTSIDE_METADATA, FILTER_BROKER] {
@@ -157,6 +157,45 @@ fn only_listed_socket_families_are_open() {
     assert_eq!(of(g::__NR_socketpair, [u64::from(n::AF_UNIX), 1, 0, 0, 0, 0]), ALLOW);
     for family in [38, 40, 44] {
         assert_eq!(of(g::__NR_socket, [family, 1, 0, 0, 0, 0]), REFUSE);
+    }
+}
+
+/// All filters with a broker: those that leave connections to it last.
+const BROKERED: [&[Instruction]; 8] = [
+    FILTER_BROKER,
+    FILTER_BROKER_NETWORK,
+    FILTER_ALONE_BROKER,
+    FILTER_ALONE_BROKER_NETWORK,
+    FILTER_BROKER_CONNECTIONS,
+    FILTER_BROKER_CONNECTIONS_NETWORK,
+    FILTER_ALONE_BROKER_CONNECTIONS,
+    FILTER_ALONE_BROKER_CONNECTIONS_NETWORK,
+];
+
+#[test]
+fn connections_reach_the_broker_and_no_unix_socket_sends_to_a_path() {
+    let unix = n::AF_UNIX;
+    for (index, filter) in BROKERED.into_iter().enumerate() {
+        let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);
+        let (left, network) = (index >= 4, index % 2 == 0);
+        assert_eq!(on(g::__NR_connect, [0; 6]), if left { NOTIFY } else { ALLOW });
+        for number in [g::__NR_socket, g::__NR_socketpair] {
+            for (family, kind, expected) in [
+                (unix, 1, ALLOW),
+                (unix, 5, ALLOW),
+                // The kernel makes a datagram socket of a raw one (unix(7)).
+                (unix, 2, if left { REFUSE } else { ALLOW }),
+                (unix, 3, if left { REFUSE } else { ALLOW }),
+                (n::AF_INET, 2, if network { ALLOW } else { REFUSE }),
+                (n::AF_NETLINK, 3, if network { ALLOW } else { REFUSE }),
+                (40, 1, REFUSE),
+            ] {
+                for flags in [0, 0o2_000_000, 0o4000, 7 << 32] {
+                    let arguments = [u64::from(family), kind | flags, 0, 0, 0, 0];
+                    assert_eq!(on(number, arguments), expected, "{index} {family} {kind}");
+                }
+            }
+        }
     }
 }
 
@@ -226,7 +265,7 @@ fn without_a_pid_namespace_nobody_elses_priority_changes() {
 
 #[test]
 fn with_a_broker_only_calls_that_change_something_reach_it() {
-    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK] {
+    for filter in BROKERED {
         let on = |number, arguments| verdict(filter, ARCHITECTURE, number, arguments);
         let openat = |flags: u32| on(g::__NR_openat, [0, 0, flags.into(), 0, 0, 0]);
         for flags in [g::O_WRONLY, g::O_RDWR, g::O_CREAT, g::O_TRUNC, g::O_TMPFILE, g::O_RDWR | g::O_CLOEXEC, 3] {
@@ -252,7 +291,7 @@ fn with_a_broker_only_calls_that_change_something_reach_it() {
 #[test]
 fn metadata_reaches_the_broker() {
     let request = |filter, number: u64| verdict(filter, ARCHITECTURE, g::__NR_ioctl, [0, number, 0, 0, 0, 0]);
-    for filter in [FILTER_BROKER, FILTER_BROKER_NETWORK, FILTER_ALONE_BROKER, FILTER_ALONE_BROKER_NETWORK] {
+    for filter in BROKERED {
         for number in MODES.iter().chain(brokered::METADATA) {
             assert_eq!(verdict(filter, ARCHITECTURE, *number, [0; 6]), NOTIFY, "{number}");
         }

@@ -139,6 +139,8 @@ mod tests {
         let mut brokered = request.clone();
         brokered.closed.protected = Some(golden::protected());
         check("linux_landlock/golden/protected.txt", &plan(&brokered), &state(&brokered, ALL));
+        brokered.closed.sockets = Some(crate::sockets::allowed_alone(&[]));
+        check("linux_landlock/golden/connections.txt", &plan(&brokered), &state(&brokered, ALL));
         (request.landlock_abi, request.supervise) = (1, false);
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::ReadOnly);

@@ -70,8 +70,14 @@ pub(super) fn closed_by(
             let mut inside = vec![call.roots.workspace.path.clone()];
             inside.extend(cwd.map(|cwd| closed::physical(&cwd)));
             closed.sockets = Some(sockets::walls(request, &inside, &restrictions.allowed_sockets));
+        } else if backend == Backend::Landlock && request.writes() && !restrictions.protect.is_empty() {
+            closed.sockets = Some(sockets::allowed_alone(&restrictions.allowed_sockets));
         } else if call.options.sockets == Insistence::Required {
-            return unsupported("it cannot close sockets by path");
+            return unsupported(if backend == Backend::Landlock {
+                "it closes sockets by path only where it protects names (workspace-write with --protect)"
+            } else {
+                "it cannot close sockets by path"
+            });
         }
     }
     let has_broker = matches!(backend, Backend::Namespace | Backend::Landlock);
