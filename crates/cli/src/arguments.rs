@@ -3,6 +3,7 @@
 //! from them.
 
 use crate::fs_arguments::Fs;
+use crate::learn_arguments::{self, Learn};
 pub(crate) use crate::mcp_arguments::Mcp;
 pub(crate) use crate::session_arguments::{Approve, Session, SessionOptions};
 use clap::{Args, Parser, Subcommand};
@@ -214,6 +215,9 @@ Example:
   pinfold mcp --print-config claude-code"
     )]
     Mcp(Box<Mcp>),
+    /// Learn which policy a command needs, and print it
+    #[command(long_about = learn_arguments::MANUAL, override_usage = "pinfold learn [OPTIONS] -- ARGV...", after_long_help = learn_arguments::AFTER)]
+    Learn(Box<Learn>),
     /// Print the version
     #[command(after_long_help = "Example:\n  pinfold version --json")]
     Version(Version),

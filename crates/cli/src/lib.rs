@@ -13,6 +13,7 @@
 //! | `request` | words checked and made into a policy |
 //! | `closing`, `secrets`, `socket_names` | what a call closes beyond its mode, and names for it |
 //! | `run`, `exec` (`exec_terminal`), `confine`, `doctor`, `explain`, `version` | one command each |
+//! | `learn`, `learn_arguments` | a command that is run to see what it needs |
 //! | `fs`, `fs_arguments`, `fs_hints` | operations on files |
 //! | `configuration` | files under the words of the command line |
 //! | `session_arguments`, `sessions`, `session_run`, `approve` | sessions: their grammar, their acts, calls within one, answers |
@@ -42,6 +43,8 @@ mod fs_arguments;
 mod fs_hints;
 mod host;
 mod host_files;
+mod learn;
+mod learn_arguments;
 pub mod manual;
 mod mcp;
 mod mcp_arguments;
@@ -87,6 +90,12 @@ fn act(command: &Command) -> u8 {
         Command::Exec(arguments) => {
             orphans::adopt();
             let status = exec::exec(arguments, &Surroundings::look());
+            orphans::reap();
+            status
+        }
+        Command::Learn(arguments) => {
+            orphans::adopt();
+            let status = with_provider(arguments.json, |provider, around| learn::learn(arguments, provider, around));
             orphans::reap();
             status
         }

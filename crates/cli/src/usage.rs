@@ -60,12 +60,12 @@ fn form(words: &[OsString]) -> Form {
 fn hint(kind: ErrorKind, words: &[OsString]) -> String {
     let command = words.get(1).and_then(|word| word.to_str());
     match command {
-        Some(name @ ("run" | "confine")) if kind == ErrorKind::UnknownArgument => {
+        Some(name @ ("run" | "confine" | "learn")) if kind == ErrorKind::UnknownArgument => {
             format!("options come first, the command after two dashes: pinfold {name} -- COMMAND ARGUMENT...")
         }
         Some(
             name @ ("run" | "confine" | "doctor" | "explain" | "fs" | "version" | "session" | "approve" | "exec"
-            | "mcp"),
+            | "mcp" | "learn"),
         ) => {
             format!("see the options: pinfold {name} --help")
         }
