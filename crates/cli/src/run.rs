@@ -421,6 +421,13 @@ mod tests {
         let told =
             remarks(&outcome, &[], &Meant { closed: &closed, in_session: true, ..meant(SandboxMode::ReadOnly) }, false);
         assert!(told[0].starts_with("reading refused") && !told[0].contains("--escalate"), "{told:?}");
+        let connection = Denial {
+            operation: Some("connect".to_owned()),
+            path: Some("/run/docker.sock".into()),
+            ..Denial::known(DenialEvidence::Broker)
+        };
+        let told = remarks(&failed(vec![connection]), &[], &meant(SandboxMode::WorkspaceWrite), false);
+        assert!(told[0].starts_with("connect refused") && told[0].ends_with("--allow-socket PATH"), "{told:?}");
         let outcome = failed(vec![Denial::inferred("touch: /x: Read-only file system")]);
         let told =
             remarks(&outcome, &[], &Meant { closed: &closed, in_session: true, ..meant(SandboxMode::ReadOnly) }, false);

@@ -313,10 +313,14 @@ fn races(scene: &Scene) -> Result<(), String> {
     let rounds = from_environment("PINFOLD_SWAPS", 2000).to_string();
     let race = include_str!("race.py");
     for kind in ["names", "memory", "directories", "descriptors"] {
-        // The race can be won where nobody looks.
-        let said = scene.outside(race, &[&scene.home(), kind, "2000"])?;
-        expect(!scene.reached().is_empty(), format!("{kind}: without walls: {said}"))?;
-        scene.tidy()?;
+        // The race can be won where nobody looks; on a busy machine whoever changes things may come too late at first.
+        let mut said = String::new();
+        let won = (0..20).any(|_| {
+            let played = scene.outside(race, &[&scene.home(), kind, "2000"]).and_then(|it| scene.tidy().map(|()| it));
+            said = played.unwrap_or_else(|problem| problem);
+            !scene.reached().is_empty()
+        });
+        expect(won, format!("{kind}: without walls: {said}"))?;
         let (said, outcome) = scene.script(&[], race, &[&scene.home(), kind, &rounds])?;
         expect(outcome["ending"]["code"] == 0 && said.contains("done"), format!("{kind}: {said} {outcome}"))?;
         expect_equal(scene.reached(), Vec::new()).map_err(|reached| format!("{kind}: {reached}"))?;
