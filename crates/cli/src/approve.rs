@@ -32,7 +32,7 @@ fn answer_all(arguments: &Approve, around: &Surroundings) -> Result<bool, Sessio
     let store = Store::open(&Store::place(around.home.as_deref())?)?;
     let terminal = Terminal::default();
     if !terminal.is_present() {
-        let detail = "there is no terminal to ask on; answers are given where the process has one".to_owned();
+        let detail = "there is no terminal to ask on; nothing was answered".to_owned();
         return Err(SessionError::Refused { detail });
     }
     let watch = Watch::begin().map_err(|error| SessionError::Refused { detail: format!("signals: {error}") })?;

@@ -205,6 +205,9 @@ fn session_hint(error: &SessionError) -> String {
             format!("try again; what holds now: pinfold session show {}", session_name())
         }
         SessionError::Unknown { .. } => "see the sessions: pinfold session list".to_owned(),
+        SessionError::PresetUnknown { at: Some(_), .. } => {
+            "mend the file, or name one of those: pinfold session new --preset read-only".to_owned()
+        }
         SessionError::PresetUnknown { .. } => format!("see the presets: pinfold session preset {}", session_name()),
         SessionError::Damaged { .. } | SessionError::Newer { .. } | SessionError::Ended { .. } => {
             "nothing ran; begin another session: pinfold session new".to_owned()
@@ -214,6 +217,9 @@ fn session_hint(error: &SessionError) -> String {
         }
         SessionError::Unwritable { .. } => "nothing has changed; look at the disk: df -h".to_owned(),
         SessionError::Busy { .. } => "nothing has changed; see who holds it: lslocks".to_owned(),
+        SessionError::Refused { .. } if crate::usage::command() == "approve" => {
+            "answer from a terminal, or see what is asked: pinfold session list".to_owned()
+        }
         SessionError::Refused { .. } | SessionError::GrantUnusable { .. } => {
             format!("nothing has changed; what holds now: pinfold session show {}", session_name())
         }
@@ -255,6 +261,11 @@ fn hint_of(error: &SandboxError, command: &str) -> String {
         }
         SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::ProtectedPaths) => {
             "protect names, or leave the guarantee out: --protect default".to_owned()
+        }
+        SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::Terminal) => {
+            format!(
+                "a terminal that is passed on can be set otherwise; keep it out: pinfold {command} ... </dev/null 2>&1 | cat"
+            )
         }
         SandboxError::GuaranteeUnmet { guarantees, .. } if guarantees.contains(&Guarantee::ReadDeny) => {
             "see what is denied and what keeps it from being whole, with the same options: pinfold explain".to_owned()

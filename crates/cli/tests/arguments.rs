@@ -261,6 +261,7 @@ fn words_of_restrictions_are_checked_before_anything_runs() {
         (&["doctor", "--mode", "x"], "pinfold doctor --help"),
         (&["confine", "--network", "x", "--", "true"], "pinfold confine --help"),
         (&["run", "--require", "network", "--", "true"], "leave the guarantee out: --network off"),
+        (&["fs", "read", "/no such/file"], "pinfold fs ls '/no such'"),
     ] {
         let answer = scene.run(words);
         assert!(answer.err.contains(hint), "{words:?}: {answer:?}");

@@ -122,6 +122,21 @@ fn the_other_verbs_do_what_their_names_say() {
     fs(&scene, &["ls", "a"]).assert_silent_success("b/\nf\n");
     fs(&scene, &["grep", "need.e"]).assert_silent_success("a/f:1:needle\n");
     fs(&scene, &["glob", "**/f"]).assert_silent_success("a/f\n");
+    // What is found can be named to the other verbs as it stands.
+    fs(&scene, &["grep", "need.e", "a"]).assert_silent_success("a/f:1:needle\n");
+    fs(&scene, &["grep", "need.e", "a/f"]).assert_silent_success("a/f:1:needle\n");
+    fs(&scene, &["glob", "f", "./a"]).assert_silent_success("./a/f\n");
+    // A hint has the path in it.
+    for (words, hint) in [
+        (&["read", "a/no ne"][..], "pinfold fs ls a"),
+        (&["read", "a"], "pinfold fs stat a"),
+        (&["write", "--content", "x", "/etc/no"], "pinfold explain /etc/no; open its directory: --writable /etc"),
+        (&["mv", "none", "b"], "pinfold fs ls ."),
+        (&["mkdir", "x/'y'/z"], "--parents"),
+    ] {
+        let said = fs(&scene, words);
+        assert!(said.err.contains(hint), "{words:?}: {said:?}");
+    }
     assert_eq!(fs(&scene, &["glob", "*.none"]).status, Some(1));
     fs(&scene, &["rm", "a"]).assert_refused(1, "FS_IO_ERROR", "not empty");
     ok(&["rm", "--recursive", "a"]);

@@ -144,7 +144,8 @@ fn file_operations_name_the_option_that_would_do_it() {
     }
     std::fs::write(scene.folder("home/.ssh").join("id"), "secret").unwrap();
     let fs = |words: &str| scene.run(["fs"].into_iter().chain(words.split(' ')));
-    let secret = format!("read {}", scene.path("home/.ssh/id").display());
+    let id = scene.path("home/.ssh/id").display().to_string();
+    let (secret, allow) = (format!("read {id}"), format!("--allow-read {id}\n"));
     for (words, status, option) in [
         ("rm full", 1, "--recursive\n"),
         ("cp full copy", 1, "--recursive\n"),
@@ -154,7 +155,7 @@ fn file_operations_name_the_option_that_would_do_it() {
         ("mv one two", 4, "--force\n"),
         ("write --if-absent one", 4, "it already exists\n"),
         ("write --mode read-only one", 3, "--mode workspace-write\n"),
-        (&secret, 3, "--allow-read PATH\n"),
+        (&secret, 3, &allow),
     ] {
         names(&fs(words), status, option);
     }
@@ -174,4 +175,8 @@ fn a_session_is_widened_by_its_own_words() {
     let wider = scene.script(&["--session", &id, "--mode", "workspace-write"], "true");
     names(&wider, 125, "--mode only narrows; ask for more: --escalate workspace-write --justification TEXT");
     names(&scene.run(["fs", "write", "--session", &id, "f"]), 3, &format!("pinfold session grant {id} DIR"));
+    let beside = scene.path("beside/f");
+    std::fs::create_dir(scene.path("beside")).unwrap();
+    let grant = format!("pinfold session grant {id} {}\n", scene.path("beside").display());
+    names(&scene.run(["fs", "write", "--session", &id, &beside.display().to_string()]), 3, &grant);
 }

@@ -189,4 +189,5 @@ fn a_question_without_a_terminal_is_answered_by_nobody_and_ends() {
         Command::new("setsid").arg("-w").arg(scene::program()).arg("approve").env("HOME", scene.path("home")),
     );
     assert!(approve.status == Some(2) && approve.err.contains("no terminal"), "{approve:?}");
+    assert!(approve.err.contains("answer from a terminal") && !approve.err.contains(" ID"), "{approve:?}");
 }

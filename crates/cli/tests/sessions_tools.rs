@@ -236,7 +236,7 @@ fn a_new_session_is_pinned_to_what_was_chosen_for_it() {
     assert_eq!(kinds(&scene, &session(&scene, &[])), pinned);
     // U557
     configure(&scene, "default-preset = 'gone'\n");
-    scene.run(["session", "new"]).assert_refused(2, "PRESET_UNKNOWN", "unknown preset");
+    scene.run(["session", "new"]).assert_refused(2, "PRESET_UNKNOWN", "config.toml:1: permission: unknown preset");
 }
 
 // U255, U554, U572: a word that means nothing changes nothing.

@@ -115,13 +115,20 @@ pub enum SessionError {
         detail: String,
     },
     /// `PRESET_UNKNOWN`.
-    #[error("permission: unknown preset {} (known: {})", quote(name), known.join(", "))]
+    #[error("{}permission: unknown preset {} (known: {})", place(at.as_deref()), quote(name), known.join(", "))]
     PresetUnknown {
+        /// Which file names it, and where in it.
+        at: Option<Box<Source>>,
         /// The name that was given.
         name: String,
         /// Those that exist.
         known: Vec<String>,
     },
+}
+
+/// Where something stands, in front of what is wrong with it.
+fn place(at: Option<&Source>) -> String {
+    at.map(|at| format!("{at}: ")).unwrap_or_default()
 }
 
 impl SessionError {

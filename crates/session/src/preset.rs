@@ -1,7 +1,7 @@
 //! The table of permission presets: a mode, an approval policy and what goes with them, under one name. Which one a
 //! session has is derived from what holds, not remembered.
 
-use crate::config::{Deployment, PresetDefinition};
+use crate::config::{Deployment, Origin, PresetDefinition};
 use crate::error::SessionError;
 use pinfold_policy::SandboxMode;
 use pinfold_policy::escalation::ApprovalPolicy;
@@ -70,6 +70,7 @@ pub fn current<'a>(deployment: &'a Deployment, selected: Option<&str>, knobs: Kn
 pub fn find<'a>(deployment: &'a Deployment, name: &str) -> Result<&'a PresetDefinition, SessionError> {
     let rows = || deployment.presets.iter().map(|row| &row.value);
     rows().find(|row| row.name == name).ok_or_else(|| SessionError::PresetUnknown {
+        at: None,
         name: name.to_owned(),
         known: rows().map(|row| row.name.clone()).collect(),
     })
@@ -91,7 +92,14 @@ pub fn options(deployment: &Deployment, current: &str) -> Vec<String> {
 /// `PRESET_UNKNOWN` for a configured name that is not in the table (U557).
 pub fn initial(deployment: &Deployment) -> Result<Option<&PresetDefinition>, SessionError> {
     if let Some(name) = &deployment.default_preset {
-        return find(deployment, &name.value).map(Some);
+        // What stands in a file is told with its line.
+        let known = |error| match error {
+            SessionError::PresetUnknown { name: unknown, known, .. } if name.by.origin != Origin::BuiltIn => {
+                SessionError::PresetUnknown { at: Some(Box::new(name.by.clone())), name: unknown, known }
+            }
+            error => error,
+        };
+        return find(deployment, &name.value).map(Some).map_err(known);
     }
     let knobs = Knobs { mode: deployment.mode.value, approval: deployment.approval.value };
     Ok(find(deployment, current(deployment, None, knobs)).ok())
