@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open};
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -135,6 +136,30 @@ impl Caller<'_> {
         if sys::still_waits(self.server.listener.as_fd(), self.call.id) { Ok(()) } else { Err(Refusal::Gone) }
     }
 
+    /// A process whose memory we may not read is refused, and that is told: nobody knows at which path. One whose pointer is
+    /// wrong is told so.
+    fn memory_error(&self, errno: Errno) -> Refusal {
+        if errno == Errno::FAULT { errno.into() } else { self.deny(self.operation(), Path::new(""), None) }
+    }
+
+    /// The call's name in a report, as far as its number tells.
+    fn operation(&self) -> &'static str {
+        match self.call.number {
+            libc::SYS_open | libc::SYS_openat | libc::SYS_creat => "open",
+            libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => "rename",
+            libc::SYS_unlink | libc::SYS_unlinkat => "unlink",
+            libc::SYS_rmdir => "rmdir",
+            libc::SYS_mkdir | libc::SYS_mkdirat => "mkdir",
+            libc::SYS_mknod | libc::SYS_mknodat => "mknod",
+            libc::SYS_link | libc::SYS_linkat => "link",
+            libc::SYS_symlink | libc::SYS_symlinkat => "symlink",
+            libc::SYS_truncate => "truncate",
+            libc::SYS_ioctl => "ioctl",
+            libc::SYS_connect => "connect",
+            _ => "metadata",
+        }
+    }
+
     /// Reads a string of at most `most` bytes with its NUL, which is left out; `too_long` if there is none.
     pub(crate) fn text(&self, address: u64, most: usize, too_long: Errno) -> Outcome<Vec<u8>> {
         self.memory(address, most, || self.read_text(address, most, too_long))
@@ -169,7 +194,7 @@ impl Caller<'_> {
             let piece = &mut piece[..here.min(most - text.len())];
             let count = sys::read_memory(self.call.thread, at, piece);
             self.check()?;
-            let piece = &piece[..count.map_err(memory_error)?];
+            let piece = &piece[..count.map_err(|errno| self.memory_error(errno))?];
             if let Some(end) = piece.iter().position(|byte| *byte == 0) {
                 text.extend_from_slice(&piece[..end]);
                 return Ok(text);
@@ -197,7 +222,7 @@ impl Caller<'_> {
         if length > 0 {
             let count = sys::read_memory(self.call.thread, address, &mut bytes);
             self.check()?;
-            if count.map_err(memory_error)? < length {
+            if count.map_err(|errno| self.memory_error(errno))? < length {
                 return Err(Errno::FAULT.into());
             }
         }
@@ -365,9 +390,4 @@ impl Caller<'_> {
 
 fn pid(number: u32) -> Outcome<Pid> {
     Ok(i32::try_from(number).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?)
-}
-
-/// A process whose memory we may not read is refused; one whose pointer is wrong is told so.
-fn memory_error(errno: Errno) -> Errno {
-    if errno == Errno::FAULT { errno } else { Errno::PERM }
 }

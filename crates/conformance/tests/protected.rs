@@ -46,6 +46,7 @@ const CLAIMS: &[(&str, Claim)] = &[
     ("a-broker-without-descriptors-refuses", broker_attacks::without_descriptors),
     ("asked-once-is-done-once", asked::once_is_once),
     ("nothing-is-painted-over-a-question", asked::nothing_is_painted),
+    ("a-process-that-hides-is-refused-and-that-is-told", broker_attacks::hidden),
     ("nobody-is-asked-about-pinfold-itself-or-what-other-walls-refuse", asked::never_asked),
     ("a-question-that-nobody-answers-is-a-refusal", asked::times_out),
     ("an-asker-that-is-killed-permits-nothing", asked::asker_killed),

@@ -1,7 +1,7 @@
 //! What an attacker found in the broker: mounts and roots that it moved, FIFOs and processes that it opened, other names of the
 //! workspace, and looks that failed. Field cases B019, B028, B030; weaknesses W08, W10, W18.
 
-use super::Scene;
+use super::{Scene, denials};
 use pinfold_conformance::start::{Backend, Mode};
 use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
 use std::path::Path;
@@ -152,4 +152,24 @@ print(\"executed\")'";
         expect(said.starts_with("moved\nFile too large\nexecuted\n"), said)?;
     }
     Ok(())
+}
+
+/// A process whose memory the broker may not read is refused what it asks for, and that is told, without a path.
+pub(super) fn hidden(scene: &Scene) -> Result<(), String> {
+    let script = "import ctypes, os, sys
+if sys.argv[1] == 'hides': ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+try: os.mkdir('made-' + sys.argv[1]); print('done')
+except PermissionError: print('refused')";
+    // The control: one that does not hide does it.
+    let (said, outcome) = scene.protected(&["/usr/bin/python3", "-c", script, "shows"])?;
+    expect(said.starts_with("done\n") && denials(&outcome).is_empty(), format!("{said} {outcome}"))?;
+    let (said, outcome) = scene.protected(&["/usr/bin/python3", "-c", script, "hides"])?;
+    let (refused, told) = (said.starts_with("refused\n"), denials(&outcome));
+    expect_equal((scene.ws().join("made-hides").exists(), told.len()), (!refused, usize::from(refused)))?;
+    expect(
+        refused || scene.backend != Backend::Landlock,
+        "the broker reads what hides; SECURITY.md says that it does not",
+    )?;
+    let what = told.first().map(|told| (told["operation"].clone(), told["path"].clone()));
+    expect(!refused || what == Some(("mkdir".into(), serde_json::Value::Null)), outcome.to_string())
 }

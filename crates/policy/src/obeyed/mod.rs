@@ -72,6 +72,11 @@ impl Obeyed {
         &table::SET_ID
     }
 
+    /// A mark by which a directory is left out of the report.
+    pub fn left_out() -> &'static Self {
+        &table::LEFT_OUT
+    }
+
     /// What something that is protected by a rule leads to: a link in its place, or a path in git's configuration.
     pub fn target(rule: ProtectionRule) -> &'static Self {
         match rule {

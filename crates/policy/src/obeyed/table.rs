@@ -294,5 +294,9 @@ pub(crate) const GIT_TARGET: Obeyed = reported("", Git, "git, whose configuratio
 /// What a link in place of settings leads to.
 pub(crate) const SETTINGS_TARGET: Obeyed = reported("", Settings, "a tool whose settings lead there");
 
+/// The mark of what cargo built.
+pub(crate) const LEFT_OUT: Obeyed =
+    reported("", Build, "this report, which leaves out what lies beside it as built by cargo");
+
 /// A file that runs as its owner or group.
 pub(crate) const SET_ID: Obeyed = reported("", ObeyedKind::SetId, "whoever starts it, as its owner");

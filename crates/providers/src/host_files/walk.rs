@@ -28,7 +28,7 @@ const MOST_CONTENT: usize = 128 << 10;
 /// How much content one look reads.
 const MOST_CONTENT_IN_ALL: usize = 8 << 20;
 /// What cargo leaves in a directory of its output, which is not looked into.
-const MARK_OF_CARGO: &str = "target/.rustc_info.json";
+const MARK_OF_CARGO: &str = ".rustc_info.json";
 
 /// What one look found.
 #[derive(Debug, Default)]
@@ -257,11 +257,14 @@ impl Walk<'_> {
             };
             match kind {
                 FileType::Directory => {
-                    let of_cargo = || statat(directory, MARK_OF_CARGO, AtFlags::SYMLINK_NOFOLLOW).is_ok();
-                    match inner {
-                        Ground::Open if name == "target" && of_cargo() => {}
-                        Ground::Open => self.open.push_back(Step::Enter(below.join(name), inner)),
-                        _ => self.open.push_front(Step::Enter(below.join(name), inner)),
+                    let is_target = inner == Ground::Open && name == "target";
+                    match if is_target { marked_by_cargo(directory, &name) } else { None } {
+                        // Anybody can put the mark there; so that it came is told.
+                        Some(target) => {
+                            self.record(&at.join(name), &target, OsStr::new(MARK_OF_CARGO), Obeyed::left_out(), None);
+                        }
+                        None if inner == Ground::Open => self.open.push_back(Step::Enter(below.join(name), inner)),
+                        None => self.open.push_front(Step::Enter(below.join(name), inner)),
                     }
                 }
                 FileType::RegularFile if matches!(sight, Sight::Way(_)) => modes.push(name),
@@ -362,6 +365,12 @@ impl Walk<'_> {
         }
         self.found
     }
+}
+
+/// Opens a directory of cargo's output, if it is marked as one.
+fn marked_by_cargo(directory: &OwnedFd, name: &OsStr) -> Option<OwnedFd> {
+    let target = open_below(directory, Path::new(name), OFlags::PATH | OFlags::DIRECTORY).ok()?;
+    statat(&target, MARK_OF_CARGO, AtFlags::SYMLINK_NOFOLLOW).is_ok().then_some(target)
 }
 
 impl Seen {
