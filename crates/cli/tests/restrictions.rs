@@ -330,6 +330,36 @@ fn a_denied_path_is_closed_by_the_names_that_mounts_give_it() {
     assert_eq!(run(&format!("--deny-read {base}/outside/part"), "home/notes/deep/x"), "refused\n");
 }
 
+/// A directory of another user that an access list opens to root: what is denied in it is covered. Root looks past
+/// permissions out here and does not inside, so it has to be known what the list does.
+#[test]
+fn what_is_denied_behind_an_access_list_stays_closed() {
+    let scene = Scene::new();
+    let theirs = scene.folder("outside/theirs");
+    let key = theirs.join("key");
+    std::fs::write(&key, "secret\n").unwrap();
+    if std::os::unix::fs::chown(&theirs, Some(4321), None).is_err() {
+        // An ordinary user looks as the command does.
+        return;
+    }
+    std::fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    // u::rwx, u:0:r-x, g::---, m::r-x, o::--- (linux/posix_acl_xattr.h).
+    let open = "import os, struct, sys
+entries = [(1, 7, 2**32 - 1), (2, 5, 0), (4, 0, 2**32 - 1), (0x10, 5, 2**32 - 1), (0x20, 0, 2**32 - 1)]
+list = struct.pack('<I', 2) + b''.join(struct.pack('<HHI', *entry) for entry in entries)
+os.setxattr(sys.argv[1], 'system.posix_acl_access', list)";
+    let read = format!("cat {} 2>/dev/null || echo refused", key.display());
+    let denied = ["--deny-read", key.to_str().unwrap()];
+    for backend in ["namespace", "bwrap"] {
+        let run = |options: &[&str]| scene.script(&[&["--backend", backend], options].concat(), &read).out;
+        assert_eq!(run(&[]), "refused\n", "{backend}");
+        let set = std::process::Command::new("python3").args(["-c", open]).arg(&theirs).status().unwrap();
+        assert!(set.success(), "this file system has no access lists");
+        assert_eq!((run(&[]), run(&denied)), ("secret\n".to_owned(), "refused\n".to_owned()), "{backend}");
+        std::fs::set_permissions(&theirs, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    }
+}
+
 #[test]
 fn sockets_have_names() {
     let scene = Scene::new();
