@@ -34,6 +34,7 @@ pub const REASONS: &[(&str, &str)] = &[
         "landlock-terminal",
         "programs need /dev/pts to have terminals of their own, and Landlock cannot tell the host's by name",
     ),
+    ("landlock-devices", "Landlock governs no reading here, and some drivers act when their node is opened"),
     ("atime", "reading moves the access time where the mount is not read-only"),
     (
         "unix-path",

@@ -120,6 +120,7 @@ const PROMISES: &[(&str, &str)] = &[
     ("admin-sys-file", "kernel-interfaces"),
     ("admin-cgroup-procs", "kernel-interfaces"),
     ("admin-open-disk", "kernel-interfaces"),
+    ("admin-open-device", "kernel-interfaces"),
     ("admin-device-ioctl", "kernel-interfaces"),
     ("admin-kmsg", "kernel-interfaces"),
     ("admin-init-root-write", "ptrace-out"),

@@ -215,6 +215,31 @@ END
         opaque: &[],
     },
     Tool {
+        name: "tmux",
+        programs: &[("tmux", "tmux")],
+        before: "",
+        preparation: "",
+        script: "
+            export TERM=xterm; tmux -L conformance -f /dev/null new-session -d 'sleep 60'
+            tmux -L conformance list-sessions -F '#{session_windows}' > out; tmux -L conformance kill-server",
+        opaque: &[],
+    },
+    Tool {
+        name: "scheduling",
+        programs: &[("taskset", "util-linux"), ("ionice", "util-linux"), ("cc", "gcc"), ("python3", "python3")],
+        before: "",
+        preparation: "",
+        script: "
+            nice -n 5 true; taskset 1 true; ionice -c 3 true; chrt -b 0 true; (ulimit -c 0)
+            python3 -c 'import os; os.sched_setaffinity(0, os.sched_getaffinity(0)); os.nice(1)'
+            echo '#include <stdio.h>
+            int main(void) { int n = 0;
+            #pragma omp parallel num_threads(2) reduction(+:n)
+            n++; return printf(\"%d\", n) != 1; }' > threads.c
+            cc -fopenmp -o threads threads.c; OMP_PROC_BIND=true ./threads > out; rm threads",
+        opaque: &[],
+    },
+    Tool {
         name: "ssh-configuration",
         programs: &[("ssh", "openssh-client")],
         before: "",

@@ -119,8 +119,15 @@ const ATTRIBUTE_IOCTLS: &[u32] = &[
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// Address families of socket(2) that stay open beside AF_UNIX, unless the network is off; every other is refused with EPERM.
-const FAMILIES: &[u32] = &[n::AF_INET, n::AF_INET6, n::AF_PACKET];
+/// Address families of socket(2) that stay open beside AF_UNIX, unless the network is off: with any protocol, and with those
+/// below. Every other is refused with EPERM.
+const FAMILIES: &[u32] = &[n::AF_PACKET];
+const INET_FAMILIES: &[u32] = &[n::AF_INET, n::AF_INET6];
+
+/// Protocols of AF_INET and AF_INET6 that stay open: whatever fits, ICMP, TCP, UDP, ICMP for version 6, UDP-Lite, MPTCP.
+///
+/// SECURITY: for others the kernel loads the module that has them, as root, and few of those are looked at.
+const INET: &[u32] = &[0, 1, 6, 17, 58, 136, 262];
 
 /// Protocols of AF_NETLINK that stay open: addresses and routes, lists of sockets, events of devices, and generic ones.
 ///
@@ -411,7 +418,10 @@ impl<const N: usize> Assembler<N> {
                 if network {
                     self.any_of(NETLINK, allow, refuse);
                     let netlink = self.put_straight(LOAD, offset_of(2));
+                    self.any_of(INET, allow, refuse);
+                    let inet = self.put_straight(LOAD, offset_of(2));
                     let family = self.any_of(FAMILIES, allow, refuse);
+                    let family = self.any_of(INET_FAMILIES, inet, family);
                     other = self.put(JUMP_EQUAL, n::AF_NETLINK, netlink, family);
                 }
                 self.put(JUMP_EQUAL, n::AF_UNIX, unix, other);

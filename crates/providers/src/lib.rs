@@ -51,6 +51,7 @@ mod closed;
 mod control_groups;
 mod crashes;
 mod custom_runner;
+mod devices;
 mod environment;
 mod hard_links;
 mod host_files;

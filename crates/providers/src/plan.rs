@@ -53,6 +53,8 @@ pub(crate) struct Request {
     pub(crate) bounds: Bounds,
     /// Files that are covered by copies of the user's own.
     pub(crate) own_copies: Vec<PathBuf>,
+    /// Device nodes of the host that can be opened for reading and act on it, for mechanisms without mounts.
+    pub(crate) devices: Vec<PathBuf>,
 }
 
 impl Request {
@@ -470,6 +472,7 @@ pub(crate) mod golden {
             observed: false,
             bounds: Bounds::default(),
             own_copies: Vec::new(),
+            devices: Vec::new(),
             closed: Closed::default(),
         }
     }

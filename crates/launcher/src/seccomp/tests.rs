@@ -207,8 +207,18 @@ fn of_netlink_only_what_talks_to_the_kernel_is_open() {
             let arguments = [u64::from(n::AF_NETLINK), 3, u64::from(protocol) | high, 0, 0, 0];
             assert_eq!(of(g::__NR_socket, arguments), expected, "{protocol}");
         }
-        // Of other families the protocol is nobody's business: IPPROTO_UDP and the like.
-        assert_eq!(of(g::__NR_socket, [n::AF_INET.into(), 2, protocol.into(), 0, 0, 0]), ALLOW);
+        assert_eq!(of(g::__NR_socket, [n::AF_UNIX.into(), 2, protocol.into(), 0, 0, 0]), ALLOW);
+    }
+}
+
+#[test]
+fn of_the_internet_only_protocols_of_every_day_are_open() {
+    let socket = |family: u32, protocol: u32| of(g::__NR_socket, [family.into(), 2, protocol.into(), 0, 0, 0]);
+    for family in [n::AF_INET, n::AF_INET6] {
+        for protocol in 0..300 {
+            let expected = if [0, 1, 6, 17, 58, 136, 262].contains(&protocol) { ALLOW } else { REFUSE };
+            assert_eq!(socket(family, protocol), expected, "{protocol}");
+        }
     }
 }
 

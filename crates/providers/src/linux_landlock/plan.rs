@@ -1,7 +1,7 @@
 //! The words for the launcher, and what they promise.
 
 use crate::launcher::push;
-use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, push_root};
+use crate::plan::{CONTROL_PLANE, Lines, NO_TEMP, Proof, Request, Statement, named, paths, push_root};
 use pinfold_policy::{Guarantee as G, Layer, Network, TempView};
 use std::ffi::OsString;
 
@@ -55,10 +55,23 @@ pub(crate) fn state(request: &Request, proof: Proof) -> Statement {
         .shown(G::InheritedFds, &[Layer::Hygiene], proof.inherited)
         .checked(G::Privilege, &[Layer::Capabilities, Layer::Hygiene, Layer::Seccomp]);
     let kernel = [Layer::Landlock, Layer::Capabilities, Layer::Seccomp];
-    if abi >= 5 {
+    let mut exceptions = Vec::new();
+    if abi < 5 {
+        exceptions.push("Landlock before ABI 5 does not govern ioctls of devices.".to_owned());
+    }
+    if !request.devices.is_empty() {
+        let nodes = named(&paths(&request.devices));
+        exceptions.push(format!("Can be opened for reading, and some drivers act on that: {nodes}."));
+    }
+    if exceptions.is_empty() {
         lines.checked(G::KernelInterfaces, &kernel);
-    } else {
-        lines.partial(G::KernelInterfaces, &kernel, "Landlock before ABI 5 does not govern ioctls of devices.");
+    }
+    for (number, exception) in exceptions.iter().enumerate() {
+        if number == 0 {
+            lines.partial(G::KernelInterfaces, &kernel, exception)
+        } else {
+            lines.note(G::KernelInterfaces, exception)
+        };
     }
     lines.none(G::ProcessVisibility, "Processes outside are visible through /proc.");
     if abi >= 6 {
@@ -145,6 +158,7 @@ mod tests {
         check("linux_landlock/golden/first-abi.txt", &plan(&request), &state(&request, ALL));
         let mut request = golden::request(ConfinedMode::ReadOnly);
         request.closed.network = Network::Off;
+        request.devices = vec!["/dev/loop-control".into(), "/dev/tty2".into()];
         check("linux_landlock/golden/closed.txt", &plan(&request), &state(&request, ALL));
     }
 }

@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::chain::{self, Delivery, Host, Refusal, Trial, Usable, Verdicts, Wrapped};
 use crate::closed::{self, Closed, Denied};
 use crate::control_groups::{CallGroup, Places};
+use crate::devices;
 use crate::explain::{self, Answer, Question};
 use crate::hard_links::HardLinkCache;
 use crate::host_files::Before;
@@ -555,6 +556,7 @@ impl LocalProvider {
             closed: Closed::default(),
             bounds: Bounds::default(),
             own_copies: Vec::new(),
+            devices: if backend == Backend::Landlock { devices::openable() } else { Vec::new() },
             landlock_abi: usable.landlock_abi,
             shared_temps: self.host.shared_temps.clone(),
             temp: None,

@@ -72,6 +72,7 @@ impl LocalProvider {
                 closed: Closed::default(),
                 bounds: Bounds::default(),
                 own_copies: Vec::new(),
+                devices: Vec::new(),
                 landlock_abi: 0,
                 shared_temps,
                 temp,

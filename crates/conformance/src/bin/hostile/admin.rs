@@ -160,6 +160,19 @@ pub(crate) const ATTEMPTS: &[Attempt] = &[
         sys!(libc::SYS_mknodat, AT_FDCWD, &t.ws("disk"), libc::S_IFBLK | 0o600, device)?;
         open(&t.ws("disk"), O_WRONLY).map(drop)
     }),
+    attempt("admin-open-device", "open a block device of the host for reading", |_| {
+        use std::os::unix::fs::FileTypeExt as _;
+        let nodes = std::fs::read_dir("/dev")?.flatten();
+        let nodes = nodes.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_block_device()));
+        let mut last = Err(Errno(libc::ENOENT));
+        for node in nodes {
+            last = open(&c(node.path().display().to_string()), O_RDONLY).map(drop);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    }),
     attempt("admin-open-disk", "open the root disk for writing", |_| {
         first(&[c"/dev/vda", c"/dev/sda", c"/dev/nvme0n1", c"/dev/ram0"], O_WRONLY)
     }),
