@@ -5,14 +5,19 @@ use super::*;
 #[test]
 // Case W17.
 fn what_is_called_full_is_full() {
+    use std::os::unix::fs::FileTypeExt as _;
     let world = World::new();
+    // Root can open disks for reading, and nobody closes that without mounts.
+    let is_disk = |node: std::fs::DirEntry| node.file_type().is_ok_and(|kind| kind.is_block_device());
+    let disks = rustix::process::geteuid().is_root() && std::fs::read_dir("/dev").unwrap().flatten().any(is_disk);
+    let alone = if disks { Enforcement::Partial } else { Enforcement::Full };
     for (backend, mode, expected) in [
         (Backend::Namespace, ConfinedMode::ReadOnly, Enforcement::Full),
         (Backend::Namespace, ConfinedMode::WorkspaceWrite, Enforcement::Full),
         (Backend::Bwrap, ConfinedMode::ReadOnly, Enforcement::Full),
         // Whether a terminal becomes /dev/console inside is up to the caller.
         (Backend::Bwrap, ConfinedMode::WorkspaceWrite, Enforcement::Partial),
-        (Backend::Landlock, ConfinedMode::ReadOnly, Enforcement::Full),
+        (Backend::Landlock, ConfinedMode::ReadOnly, alone),
         (Backend::Landlock, ConfinedMode::WorkspaceWrite, Enforcement::Partial),
     ] {
         let confinement = world
