@@ -12,7 +12,7 @@ const LONG_FILES: &[(&str, &str)] =
 
 /// Most lines of code that the launcher may have; tests, comments and blank lines do not count. The number and what it
 /// holds: `docs/decisions/0010-size-of-the-launcher.md`.
-pub(super) const LAUNCHER_LINES: usize = 3780;
+pub(super) const LAUNCHER_LINES: usize = 3790;
 
 pub(super) fn check(files: &[File]) -> Vec<Finding> {
     check_against(files, LONG_FILES)
