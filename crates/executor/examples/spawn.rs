@@ -65,7 +65,12 @@ impl World<'_> {
     fn way(&self, backend: Backend, mode: SandboxMode, resident: bool) -> Result<Way, Failure> {
         let executor = self.executor(backend, resident)?;
         let spec = self.spec(&executor, mode, &[TRUE])?;
-        let by = if resident { "resident" } else { "executed" };
+        // From the third call of a kind on.
+        let by = match (resident, backend) {
+            (true, Backend::Namespace) => "prepared ahead,",
+            (true, _) => "resident",
+            _ => "executed",
+        };
         let name = format!("executor, {by} {backend}, {}", mode.as_str());
         let run = move || {
             let finished = executor.run(&spec, &Cancel::new())?;
