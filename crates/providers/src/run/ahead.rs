@@ -25,7 +25,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The file system of pipes without a name (statfs(2)).
 const PIPE_FILE_SYSTEM: i64 = 0x5049_5045;
@@ -33,6 +33,8 @@ const PIPE_FILE_SYSTEM: i64 = 0x5049_5045;
 const VERSION: i32 = 1;
 /// How long a launcher waits for a command. While it does, no file system that it sees can be detached.
 const LIFE: Duration = Duration::from_secs(60);
+/// How often we look whether it is there at all.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long it may take to say that it has one.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -103,7 +105,7 @@ impl Waiting {
     }
 
     /// Gives it a command; `None` if the call has not begun and will not, also because of what has changed.
-    pub(super) fn begin(mut self, start: &Start<'_>, ahead: &Ahead) -> io::Result<Option<Begun>> {
+    pub(super) fn begin(mut self, start: &Start<'_>, ahead: &Ahead, live: &Live) -> io::Result<Option<Begun>> {
         if self.has_ended() {
             return Ok(None);
         }
@@ -141,7 +143,7 @@ impl Waiting {
             return Ok(None);
         }
         drop(given);
-        if !self.has_taken()? {
+        if !self.has_taken(live)? {
             return Ok(None);
         }
         let Some(child) = self.child.take() else { return Ok(None) };
@@ -158,17 +160,20 @@ impl Waiting {
     }
 
     /// Waits until it says that it has the command, or ends without having said so.
-    fn has_taken(&self) -> io::Result<bool> {
-        let mut patience = Some(Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 });
+    ///
+    /// The end of the socket says so, and nothing else: the process inside may live a moment longer than the one that we know.
+    /// A resident launcher that somebody stopped while it made this one holds a copy of it.
+    fn has_taken(&self, live: &Live) -> io::Result<bool> {
+        let begun = Instant::now();
         loop {
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], patience.as_ref()) {
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&LOOK)) {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
-                Ok(0) => {
-                    // Somebody has stopped it. Its end closes the socket, and then we know.
+                Ok(0) if self.has_ended() || begun.elapsed() >= PATIENCE => {
                     self.kill();
-                    patience = None;
+                    live.kill();
                 }
+                Ok(0) => {}
                 Ok(_) => return Ok(rustix::io::read(&self.socket, &mut [0; 1]) == Ok(1)),
             }
         }

@@ -187,7 +187,8 @@ impl State {
             return Ok(None);
         }
         let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_for(&wanted.lasting)) else { return Ok(None) };
-        let begun = waiting.begin(start, wanted)?;
+        let Some(live) = &self.live else { return Ok(None) };
+        let begun = waiting.begin(start, wanted, live)?;
         if begun.is_some() {
             self.served += 1;
             self.ahead += 1;
@@ -285,13 +286,17 @@ impl Live {
             if !given_up && (self.is_stopped() || begun.elapsed() >= PATIENCE) {
                 // Its end closes what it holds, also of calls that it has not taken. The process is asked by its descriptor:
                 // the thread that waits for it may have taken its status.
-                let _ = pidfd_send_signal(&self.process, Signal::KILL);
+                self.kill();
                 given_up = true;
             }
             if begun.elapsed() >= PATIENCE * 2 {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody says whether the command was started"));
             }
         }
+    }
+
+    pub(super) fn kill(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
     }
 
     fn is_stopped(&self) -> bool {
