@@ -429,7 +429,7 @@ pub(crate) struct Run {
     /// settings, about what is denied for reading, and about what mounts or Landlock refuse.
     #[arg(verbatim_doc_comment, long, hide_short_help = true)]
     pub(crate) ask: bool,
-    /// Tell of every refusal, also of a command that hides it
+    /// Tell of every refused change, also of a command that hides it
     ///
     /// Calls that would change something are performed by the broker, which tells what the walls
     /// refuse: operation, path, error and process, in the outcome and at the end, whatever the

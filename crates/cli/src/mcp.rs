@@ -161,13 +161,21 @@ impl Host {
         self.configured.options.restrictions.protect.push("default".into());
         let mut policy = ExecutionPolicy::new(SandboxMode::WorkspaceWrite, &self.cwd);
         policy.session_id = Some(self.session.clone());
-        let usable = self.request(&self.configured.options, &policy).and_then(|request| {
-            let (policy, call) = request.split();
-            let confined = policy.confined();
-            Ok(confined.map(|policy| provider.file_rules(&policy, &call)).transpose()?)
-        });
-        if let Err(error) = usable {
-            self.configured.options.restrictions.protect.clear();
+        let usable = |host: &Self| {
+            host.request(&host.configured.options, &policy).and_then(|request| {
+                let (policy, call) = request.split();
+                let confined = policy.confined();
+                Ok(confined.map(|policy| provider.file_rules(&policy, &call)).transpose()?)
+            })
+        };
+        let Err(error) = usable(self) else { return };
+        let protect = std::mem::take(&mut self.configured.options.restrictions.protect);
+        if let Err(other) = usable(self) {
+            // SECURITY: what is wrong is wrong without protection too, such as a root that is not there. It may be mended while
+            // the server runs, and then commands must not run unprotected.
+            self.configured.options.restrictions.protect = protect;
+            say(&format!("note: with these words commands that may write are refused: {other}"));
+        } else {
             say(&format!("note: names that tools outside obey are not protected here: {error}"));
         }
     }

@@ -252,7 +252,7 @@ struct Meant<'a> {
     mode: SandboxMode,
     /// Whether more can be asked for.
     in_session: bool,
-    /// Whether every refusal is to be told.
+    /// Whether every refused change is to be told.
     observed: bool,
     /// What was closed for reading.
     closed: &'a [std::path::PathBuf],

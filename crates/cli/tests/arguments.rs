@@ -250,7 +250,7 @@ fn words_of_restrictions_are_checked_before_anything_runs() {
         assert!(!scene.path("workspace/ran").exists());
     }
     let answer = scene.script(&["--backend", "landlock", "--sockets", "closed"], "echo ran");
-    answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "cannot close sockets");
+    answer.assert_refused(2, "SANDBOX_UNSUPPORTED_POLICY", "closes sockets by path only where it protects names");
     let answer = scene.script(&["--mode", "danger-full-access", "--network", "off"], "echo ran");
     answer.assert_refused(2, "SANDBOX_INVALID_POLICY", "--network cannot close anything under danger-full-access");
     let answer = scene.script(&["--cwd", "/tmp"], "echo ran");

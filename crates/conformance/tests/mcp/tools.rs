@@ -21,6 +21,7 @@ pub(crate) const CLAIMS: &[Claim] = &[
     ("a-secret-that-is-not-read-is-no-cause-to-ask", secret),
     ("without-background-nothing-speaks-of-jobs", no_background),
     ("the-model-is-told-which-names-stay", protected_names),
+    ("a-root-that-comes-later-takes-no-protection-away", protected_later),
     ("a-refusal-on-proof-is-told-although-the-end-is-well", proved),
 ];
 
@@ -397,6 +398,23 @@ fn protected_names(walls: &Walls) -> Result<(), String> {
     let told = text_of_resource(&mut open, "pinfold://policy")?;
     expect(!told.contains("Not writable there"), &told)?;
     expect_equal(open.bash("mkdir -p .git/hooks && echo ok")?.as_str(), "ok\n")
+}
+
+/// What is wrong with the words at the start, and is mended later, takes no protection away.
+fn protected_later(walls: &Walls) -> Result<(), String> {
+    let later = walls.fixture.out().join("made-later");
+    let words = ["--mode", "workspace-write", "--writable", later.to_str().unwrap_or_default()];
+    let hook = "mkdir -p .git/hooks && echo x > .git/hooks/made-later && echo made";
+    let mut wire = Wire::open(walls, &words, &json!({}))?;
+    let said = wire.bash("echo ran")?;
+    expect(said.contains("does not exist"), said)?;
+    std::fs::create_dir(&later).map_err(|error| error.to_string())?;
+    expect_equal(wire.bash("echo ran")?.as_str(), "ran\n")?;
+    let said = wire.bash(hook)?;
+    expect(!said.contains("made\n") && !walls.fixture.ws().join(".git/hooks/made-later").exists(), said)?;
+    // The control.
+    let mut open = Wire::open(walls, &[&words[..], &["--protect", "none"]].concat(), &json!({}))?;
+    expect_equal(open.bash(hook)?.as_str(), "made\n")
 }
 
 fn proved(walls: &Walls) -> Result<(), String> {
