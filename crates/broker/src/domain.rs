@@ -37,7 +37,10 @@ pub(crate) fn wear_scope() -> Result<(), String> {
 /// Restricts the calling thread and those that it starts.
 ///
 /// A kernel without scopes keeps the command from no abstract name either.
-pub(crate) fn wear(writable: &[Writable]) -> Result<(), String> {
+///
+/// SECURITY: where a person is `asked`, no terminal can be opened for writing but those on standard streams: the command may be the
+/// person's user, and could paint over the question. It makes no terminals of its own then either.
+pub(crate) fn wear(writable: &[Writable], asked: bool) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("cannot wear a Landlock domain: {error}");
     let rights = AccessFs::from_write(ABI::V5);
     let on_files = AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
@@ -55,7 +58,7 @@ pub(crate) fn wear(writable: &[Writable]) -> Result<(), String> {
         }
         rules = rules.add_rule(PathBeneath::new(fd, rights)).map_err(|error| failed(&error))?;
     }
-    for device in DEVICES {
+    for device in DEVICES.into_iter().filter(|device| !asked || !["/dev/ptmx", "/dev/pts"].contains(device)) {
         // A host without this node does without it.
         if let Ok(fd) = open(Path::new(device)) {
             rules = rules.add_rule(PathBeneath::new(fd, on_files)).map_err(|error| failed(&error))?;

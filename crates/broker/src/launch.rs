@@ -154,7 +154,7 @@ fn status(status: &Status) -> Result<(Option<OwnedFd>, Option<OwnedFd>), String>
 /// Starts the launcher. Where there is no mount tree, this thread and it wear a domain from here on.
 fn launch(plan: &Plan, socket: OwnedFd, status: Option<OwnedFd>) -> Result<Child, String> {
     if plan.wall == Wall::Landlock {
-        domain::wear(&plan.writable)?;
+        domain::wear(&plan.writable, plan.asking.is_some())?;
     } else if plan.reach.is_some() {
         domain::wear_scope()?;
     }

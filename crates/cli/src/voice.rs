@@ -344,7 +344,9 @@ pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
             let mut out = String::from("$'");
             for byte in word.as_encoded_bytes() {
                 match byte {
-                    b'\'' | b'\\' => out.extend(['\\', char::from(*byte)]),
+                    b'\\' => out.push_str("\\\\"),
+                    // SECURITY: a shell that does not know `$'…'` would take a quotation mark for the end.
+                    b'\'' => out.push_str("\\x27"),
                     b' '..=b'~' => out.push(char::from(*byte)),
                     other => out.push_str(&format!("\\x{other:02x}")),
                 }

@@ -349,7 +349,10 @@ fn metadata(scene: &Scene) -> Result<(), String> {
     let state = || outside.metadata().map(|it| (it.mode(), it.mtime(), it.ctime(), it.ctime_nsec())).ok();
     let script = "import os, sys, fcntl, struct
 path = sys.argv[1]; held = os.open(path, os.O_RDONLY); handle = os.open(path, os.O_PATH); os.symlink(path, 'to')
-def flags(fd): fcntl.ioctl(fd, 0x40086602, struct.pack('i', 0x40))
+def flags(fd):
+    # Beside those that it has: without the one for extents, ext4 would have to lay the file out anew.
+    now = fcntl.ioctl(fd, 0x80086601, struct.pack('i', 0))
+    fcntl.ioctl(fd, 0x40086602, struct.pack('i', struct.unpack('i', now)[0] | 0x40))
 for act in [lambda: os.chmod(path, 0o644), lambda: os.fchmod(held, 0o644), lambda: os.chmod('to', 0o644),
             lambda: os.chmod('/proc/self/fd/%d' % held, 0o644), lambda: os.chmod('/proc/self/fd/%d' % handle, 0o644),
             lambda: os.chown(path, os.getuid(), -1), lambda: os.fchown(held, -1, os.getgid()), lambda: os.lchown(path, os.getuid(), -1),
@@ -370,7 +373,9 @@ os.unlink('to')";
     let results: Vec<_> = said.lines().take(16).collect();
     expect(results.len() == 16 && results.iter().all(|result| *result == wanted), format!("outside: {results:?}"))?;
     expect_equal(state(), before)?;
-    expect_equal(&outcome["report"]["enforcement"], &Value::from("full"))?;
+    // Without a mount tree the device nodes that root can open are a matter of another promise.
+    let whole = if scene.backend == Backend::Landlock && scene.walls.fixture.uid == 0 { "partial" } else { "full" };
+    expect_equal(&outcome["report"]["enforcement"], &Value::from(whole))?;
     let told = denials(&outcome).len();
     expect(told >= 4 || scene.backend == Backend::Namespace, format!("{told} refusals are told"))?;
     // Without walls each of them works.

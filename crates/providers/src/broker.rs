@@ -47,8 +47,11 @@ pub(crate) fn prefix(broker: &Path, backend: Backend, request: &Request) -> Vec<
         for path in sockets.allowed.iter().chain(&sockets.absent) {
             push(&mut words, &["--connect".as_ref(), path.as_os_str()]);
         }
+        // SECURITY: without a mount tree the temp area may lie on a root's file system, and what somebody outside has bound
+        // there can be moved or linked into it.
+        let temp = if backend == Backend::Landlock { "--connect-new" } else { "--connect-temp" };
         for path in request.own_temps(backend != Backend::Landlock) {
-            push(&mut words, &["--connect-temp".as_ref(), path.as_os_str()]);
+            push(&mut words, &[temp.as_ref(), path.as_os_str()]);
         }
         for root in &request.roots {
             push(&mut words, &["--connect-new".as_ref(), root.path.as_os_str()]);

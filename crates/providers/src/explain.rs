@@ -204,13 +204,14 @@ fn brokered_connection(
     path: &Path,
 ) -> (Ruling, &'static str) {
     let own_temps = request.own_temps(backend != Backend::Landlock);
+    let moved_into = backend == Backend::Landlock && own_temps.iter().any(|temp| path.starts_with(temp));
     if sockets.allow(path) || sockets.absent.iter().any(|allowed| path.starts_with(allowed)) {
         (Ruling::Allowed, "This socket is allowed.")
-    } else if request.roots.iter().any(|root| path.starts_with(&root.path)) {
+    } else if moved_into || request.roots.iter().any(|root| path.starts_with(&root.path)) {
         if path.exists() {
             (Ruling::Denied, "It was there before the command, so it is not the command's own.")
         } else {
-            (Ruling::Allowed, "Sockets that are bound in a writable root after the start are the command's own.")
+            (Ruling::Allowed, "Sockets that are bound in a writable place after the start are the command's own.")
         }
     } else if own_temps.iter().any(|temp| path.starts_with(temp)) {
         (Ruling::Allowed, "Sockets in the temp area are the command's own.")

@@ -68,7 +68,7 @@ impl Request {
         self.writes() && self.closed.protected.is_some() && self.closed.sockets.is_some()
     }
 
-    /// Where the command's own temp files are: nobody else puts sockets there.
+    /// Where the command's own temp files are.
     pub(crate) fn own_temps(&self, has_mounts: bool) -> Vec<PathBuf> {
         if has_mounts {
             self.covered().into_iter().chain(["/dev/shm".into()]).collect()

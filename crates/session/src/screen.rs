@@ -23,7 +23,7 @@ pub(crate) fn size(terminal: &OwnedFd) -> Size {
     }
 }
 
-/// What makes the screen ours again: ends what a command may have begun (a string, printing, an alternate screen, a region that
+/// What makes the screen ours again: ends what a command may have begun (a string, another encoding, printing, an alternate screen, a region that
 /// scrolls, hidden or other letters), and moves what it wrote off the screen, not away.
 ///
 /// References: ECMA-48; DECSTR, DECSTBM and the rest as xterm's control sequences have them.
@@ -31,7 +31,7 @@ pub(crate) fn own_screen(size: Size) -> Vec<u8> {
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         return Vec::new();
     }
-    let mut bytes = b"\x18\x1b\\\x1b[4i\x1b[?1049l\x1b[!p\x1b[r\x1b[0m\x1b(B\x0f\x1b[?25h\x1b[999;1H".to_vec();
+    let mut bytes = b"\x18\x1b\\\x1b%G\x1b[4i\x1b[?1049l\x1b[!p\x1b[r\x1b[0m\x1b(B\x0f\x1b[?25h\x1b[999;1H".to_vec();
     bytes.extend(std::iter::repeat_n(b'\n', size.rows.min(200)));
     bytes
 }

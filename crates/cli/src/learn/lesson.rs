@@ -176,7 +176,10 @@ impl Teacher<'_> {
     }
 
     fn secrets(&self) -> impl Iterator<Item = PathBuf> {
-        self.around.home.iter().flat_map(|home| SECRETS_IN_HOME.iter().map(|secret| home.join(secret.place)))
+        let places =
+            self.around.home.iter().flat_map(|home| SECRETS_IN_HOME.iter().map(|secret| home.join(secret.place)));
+        // Homes are full of links to where such files are kept.
+        places.flat_map(|place| [physical(&place), place])
     }
 
     /// The reason for which a name would be protected if its directory were a root.

@@ -78,11 +78,13 @@ fn word(word: &OsStr) -> String {
     if bytes.iter().all(|byte| (0x20..0x7f).contains(byte)) {
         return format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', r"'\''"));
     }
-    // SECURITY: what a terminal obeys does not reach it.
+    // SECURITY: what a terminal obeys does not reach it. No quotation mark stands inside: a shell that does not know `$'…'` would
+    // take it for the end.
     let mut text = "$'".to_owned();
     for byte in bytes {
         match byte {
-            b'\'' | b'\\' => text.extend(['\\', char::from(*byte)]),
+            b'\\' => text.push_str("\\\\"),
+            b'\'' => text.push_str("\\x27"),
             0x20..0x7f => text.push(char::from(*byte)),
             _ => _ = write!(text, "\\x{byte:02x}"),
         }
@@ -120,5 +122,19 @@ mod tests {
         let read: Vec<&[u8]> = output.stdout.split(|byte| *byte == 0).collect();
         let expected: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).chain([&b""[..]]).collect();
         assert_eq!(read, expected);
+    }
+
+    /// dash has no `$'…'`: it reads another word, but one word.
+    #[test]
+    fn no_shell_executes_what_a_name_says() {
+        let name = OsString::from("a\n'; exit 7; #\\'; exit 8; #");
+        for shell in ["bash", "sh", "dash"] {
+            let script = format!("printf %s {}; exit 3", line([name.as_os_str(), "it's; exit 9".as_ref()].into_iter()));
+            let status = std::process::Command::new(shell).args(["-c", &script]).output().unwrap().status;
+            assert_eq!(status.code(), Some(3), "{shell}: {script}");
+            // The control.
+            let open = std::process::Command::new(shell).args(["-c", "printf %s 'a'; exit 7; #'; exit 3"]).output();
+            assert_eq!(open.unwrap().status.code(), Some(7));
+        }
     }
 }

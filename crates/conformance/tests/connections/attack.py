@@ -56,6 +56,22 @@ def moved():
     os.rename("moved-here", home + "/renamed")
 
 
+def linked_into_temp():
+    """The temp area may lie on the same file system."""
+    name = os.environ.get("TMPDIR", ws) + "/linked"
+    try:
+        os.link("old", name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        name = ws + "/linked"
+        os.link("old", name)
+    try:
+        connect(name)
+    finally:
+        os.unlink(name)
+
+
 def in_thread(act):
     problems = []
 
@@ -136,6 +152,7 @@ ROUTES = {
     "own-link-to-directory": lambda: (os.symlink(home, "up"), connect("up/docker.sock")),
     "own-hard-link": hard_link,
     "moved-here": moved,
+    "linked-into-temp": linked_into_temp,
     "dot-dot": lambda: connect("./../" + os.path.relpath(docker, os.path.dirname(ws))),
     "working-directory": lambda: inside(home, lambda: connect("docker.sock")),
     "proc-working-directory": lambda: inside(home, lambda: connect("/proc/self/cwd/docker.sock")),
