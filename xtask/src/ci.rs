@@ -16,8 +16,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// The ordinary user under whom the security suites run once more when we are root.
 const ORDINARY_USER: &str = "1000";
 
-/// That user's own directory, in the folder of copies.
-const HOME: &str = "home";
+/// That user's own directory, in the folder of copies. Short: names of sockets below it have 107 bytes (unix(7)).
+const HOME: &str = "h";
 
 /// What a step of tests may leave out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -340,7 +340,7 @@ pub(crate) fn our_programs(binaries: &Path) -> Result<Vec<PathBuf>, String> {
 /// Copies our programs and the tests to where the ordinary user can execute them, with a directory to be at home in. Not
 /// below a temporary directory: those are private inside the walls.
 fn readable_copy(binaries: &Path, programs: &[TestProgram]) -> Result<(PathBuf, Vec<TestProgram>), String> {
-    let made = output(Command::new("mktemp").args(["-d", "/opt/pinfold-ci.XXXXXX"]))?;
+    let made = output(Command::new("mktemp").args(["-d", "/opt/pf.XXXXXX"]))?;
     let folder = PathBuf::from(made.trim());
     let fail = |error: std::io::Error| format!("cannot copy to {}: {error}", folder.display());
     output(Command::new("chmod").arg("755").arg(&folder))?;
