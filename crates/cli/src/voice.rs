@@ -340,21 +340,26 @@ pub(crate) fn shell_word(word: impl AsRef<OsStr>) -> String {
     match word.to_str() {
         Some(text) if !text.is_empty() && text.bytes().all(plain) => text.to_owned(),
         Some(text) if quote(text).len() == text.len() + 2 => format!("'{}'", text.replace('\'', r"'\''")),
-        _ => {
-            let mut out = String::from("$'");
-            for byte in word.as_encoded_bytes() {
-                match byte {
-                    b'\\' => out.push_str("\\\\"),
-                    // SECURITY: a shell that does not know `$'…'` would take a quotation mark for the end.
-                    b'\'' => out.push_str("\\x27"),
-                    b' '..=b'~' => out.push(char::from(*byte)),
-                    other => out.push_str(&format!("\\x{other:02x}")),
-                }
-            }
-            out.push('\'');
-            out
+        _ => dollar_quoted(word.as_encoded_bytes()),
+    }
+}
+
+/// Writes what cannot be printed as bash reads it back.
+///
+/// SECURITY: what a terminal obeys does not reach it; and no quotation mark stands inside, because a shell that does not know
+/// `$'…'` would take it for the end.
+pub(crate) fn dollar_quoted(bytes: &[u8]) -> String {
+    let mut out = String::from("$'");
+    for byte in bytes {
+        match byte {
+            b'\\' => out.push_str("\\\\"),
+            b'\'' => out.push_str("\\x27"),
+            b' '..=b'~' => out.push(char::from(*byte)),
+            other => out.push_str(&format!("\\x{other:02x}")),
         }
     }
+    out.push('\'');
+    out
 }
 
 /// Prints an answer, or says why there is none; returns the exit status.

@@ -1,8 +1,8 @@
 //! A policy as words of `pinfold run`, and words as text for a shell.
 
 use crate::arguments::PolicyOptions;
+use crate::voice::dollar_quoted;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 
 /// Returns the options that say this policy.
 pub(super) fn options(policy: &PolicyOptions) -> Vec<OsString> {
@@ -78,19 +78,7 @@ fn word(word: &OsStr) -> String {
     if bytes.iter().all(|byte| (0x20..0x7f).contains(byte)) {
         return format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', r"'\''"));
     }
-    // SECURITY: what a terminal obeys does not reach it. No quotation mark stands inside: a shell that does not know `$'…'` would
-    // take it for the end.
-    let mut text = "$'".to_owned();
-    for byte in bytes {
-        match byte {
-            b'\\' => text.push_str("\\\\"),
-            b'\'' => text.push_str("\\x27"),
-            0x20..0x7f => text.push(char::from(*byte)),
-            _ => _ = write!(text, "\\x{byte:02x}"),
-        }
-    }
-    text.push('\'');
-    text
+    dollar_quoted(bytes)
 }
 
 #[cfg(test)]
