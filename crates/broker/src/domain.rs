@@ -13,9 +13,9 @@ use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-/// As in the launcher: sinks, sources, and what a new terminal is made of.
-const DEVICES: [&str; 8] =
-    ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts"];
+/// As in the launcher: sinks and sources, and what a new terminal is made of.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
 
 /// Keeps the calling thread, and those that it starts, from sockets outside by abstract name, and from nothing else: the launcher
 /// can still mount. For where a mount tree stands; in a domain that governs files the scope is part of [`wear`], because a
@@ -58,7 +58,7 @@ pub(crate) fn wear(writable: &[Writable], asked: bool) -> Result<(), String> {
         }
         rules = rules.add_rule(PathBeneath::new(fd, rights)).map_err(|error| failed(&error))?;
     }
-    for device in DEVICES.into_iter().filter(|device| !asked || !["/dev/ptmx", "/dev/pts"].contains(device)) {
+    for device in DEVICES.into_iter().chain(TERMINALS.into_iter().filter(|_| !asked)) {
         // A host without this node does without it.
         if let Ok(fd) = open(Path::new(device)) {
             rules = rules.add_rule(PathBeneath::new(fd, on_files)).map_err(|error| failed(&error))?;

@@ -10,6 +10,7 @@ use linux_raw_sys::general as g;
 use crate::command::{Called, Directory};
 use crate::errno::Errno;
 use crate::failure::{Context, Failure};
+use crate::landlock;
 use crate::serve;
 use crate::spec::{self, Plan, Role};
 use crate::streams;
@@ -60,17 +61,20 @@ pub(crate) fn wait(plan: &Plan, socket: i32) -> Result<Called, Failure> {
 /// takes the mount away here too (rename(2), unlink(2), rmdir(2) since Linux 3.19).
 fn still_stands(plan: &Plan) -> Result<(), Failure> {
     for root in plan.writable_roots() {
-        let found = look(root.path)?.filter(|(stat, _)| (stat.device, stat.inode) == (root.device, root.inode));
-        stands("root-changed", found.is_some_and(|(_, begins)| begins), root.path)?;
+        let fd = sys::open(sys::CWD, root.path, g::O_PATH | g::O_NOFOLLOW, 0)
+            .or_fail("root-changed", "cannot open the writable root")
+            .map_err(|failure| failure.of(root.path))?;
+        landlock::check_root(fd, &root, true)?;
+        sys::close(fd);
     }
     let placed = plan.placed().map(|(_, at)| at);
     for path in placed.chain(plan.paths(Role::Private)) {
-        stands("mount-private", look(path)?.is_some_and(|(_, begins)| begins), path)?;
+        stands("mount-private", look(path)? == Some(true), path)?;
     }
     for role in [Role::Cover, Role::Hollow, Role::OwnCopy, Role::Keep] {
         for path in plan.paths(role) {
             // What was not there, or cannot be reached, needs no wall.
-            stands("mount-cover", look(path)?.is_none_or(|(_, begins)| begins), path)?;
+            stands("mount-cover", look(path)? != Some(false), path)?;
         }
     }
     Ok(())
@@ -80,13 +84,13 @@ fn stands(stage: &'static str, it: bool, path: &'static CStr) -> Result<(), Fail
     if it { Ok(()) } else { Err(Failure::new(stage, "a wall does not stand any more:").of(path)) }
 }
 
-/// What is at a path, and whether a mount begins there; `None` if nothing can be reached.
-fn look(path: &'static CStr) -> Result<Option<(sys::Stat, bool)>, Failure> {
+/// Whether a mount begins at a path; `None` if nothing can be reached there.
+fn look(path: &'static CStr) -> Result<Option<bool>, Failure> {
     let fd = match sys::open(sys::CWD, path, g::O_PATH | g::O_NOFOLLOW, 0) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCES) => return Ok(None),
         opened => opened.or_fail("mount-cover", "cannot look at").map_err(|failure| failure.of(path))?,
     };
-    let found = sys::fstat(fd).and_then(|stat| Ok(Some((stat, sys::begins_a_mount(fd)?))));
+    let begins = sys::begins_a_mount(fd);
     sys::close(fd);
-    found.or_fail("mount-cover", "cannot look at").map_err(|failure| failure.of(path))
+    begins.map(Some).or_fail("mount-cover", "cannot look at").map_err(|failure| failure.of(path))
 }

@@ -140,7 +140,7 @@ pub(crate) fn keep_signals_inside(plan: &Plan) -> Result<bool, Failure> {
 }
 
 /// A root is granted by identity: what lies at the path now must be what the provider saw.
-fn check_root(fd: i32, root: &crate::spec::Root, mounted: bool) -> Result<(), Failure> {
+pub(crate) fn check_root(fd: i32, root: &crate::spec::Root, mounted: bool) -> Result<(), Failure> {
     let stat = sys::fstat(fd).or_fail("root-open", "cannot examine the writable root")?;
     if !stat.is(g::S_IFDIR) || (stat.device, stat.inode) != (root.device, root.inode) {
         return Err(Failure::new("root-changed", "another file is now at the path of the writable root").of(root.path));
