@@ -8,7 +8,7 @@ use crate::launcher;
 use crate::linux_bwrap::plan::{Features, LADDER, MAX_ARGUMENTS};
 use crate::plan::{Proof, Request, Statement, StatusTo};
 use crate::protected::Protected;
-use crate::run::{Ended, Lasting, Stopped};
+use crate::run::{Ended, LastingPlan, Stopped};
 use crate::runtime_dir::RuntimeDir;
 use crate::status::Status;
 use crate::{custom_runner, linux_bwrap, linux_landlock, linux_namespace};
@@ -147,8 +147,8 @@ pub(crate) struct Wrapped {
     pub(crate) argv: Vec<OsString>,
     pub(crate) passed: Vec<OwnedFd>,
     pub(crate) plan_file: Option<tempfile::TempPath>,
-    /// What walls that stand already must have been raised for, to serve this call.
-    pub(crate) lasting: Option<Lasting>,
+    /// What of the plan a later call can have in common with this one.
+    pub(crate) lasting: Option<LastingPlan>,
 }
 
 /// Turns a plan into an argv.
@@ -203,7 +203,10 @@ pub(crate) fn wrap(
     let lasting = (backend == Backend::Namespace && !asked.is_brokered()).then(|| {
         let lasting = words.len() - request.own_words().len();
         let copied = request.own_copies.iter().map(PathBuf::as_path);
-        Lasting::new(words[..lasting].to_vec(), copied.chain(request.keeps()))
+        LastingPlan {
+            words: words[..lasting].to_vec(),
+            shown: copied.chain(request.keeps()).map(Path::to_owned).collect(),
+        }
     });
     let (mut passed, mut plan_file) = (Vec::new(), None);
     let inner = if launcher::fits_inline(&words) {

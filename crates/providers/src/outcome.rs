@@ -256,7 +256,6 @@ mod tests {
             stdout: Captured::default(),
             stderr: Captured { bytes: stderr.as_bytes().to_vec(), total: stderr.len() as u64 },
             stopped: None,
-            leaving: None,
         }
     }
 

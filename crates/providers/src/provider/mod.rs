@@ -285,7 +285,9 @@ impl LocalProvider {
             if let Some(ending) = too_late(&attempt, call, run, deadline, cancel)? {
                 return Ok(never_started(ending, prepared.report, begun));
             }
-            let ahead = may_be_ahead(prepared.wrapped.lasting, prepared.group.is_some(), call.cwd.as_deref(), words);
+            // Who enters a control group does so before there is a wall.
+            let plan = prepared.wrapped.lasting.filter(|_| run.resident && prepared.group.is_none());
+            let ahead = plan.and_then(|plan| may_be_ahead(plan, call.cwd.as_deref(), words));
             let asking = begin_asking(backend, prepared.asks, run.asks.as_ref(), &hold)?;
             let ended = crate::run::run(Start {
                 argv: &whole,

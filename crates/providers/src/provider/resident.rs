@@ -3,7 +3,7 @@
 use super::LocalProvider;
 use crate::call::{CallOptions, RunOptions, RunResult};
 use crate::cancel::Cancel;
-use crate::run::{Ahead, Lasting};
+use crate::run::{Ahead, Lasting, LastingPlan};
 use pinfold_policy::{ExecutionPolicy, SandboxError};
 use std::ffi::OsString;
 use std::path::Path;
@@ -40,15 +40,8 @@ impl LocalProvider {
     }
 }
 
-/// What a call needs of walls that stand already; `None` if it cannot have such: it enters a control group first, or nobody
-/// can say where it starts.
-pub(super) fn may_be_ahead(
-    lasting: Option<Lasting>,
-    grouped: bool,
-    cwd: Option<&Path>,
-    command: usize,
-) -> Option<Ahead> {
-    let lasting = lasting.filter(|_| !grouped)?;
+/// What a call needs of walls that stand already; `None` if nobody can say where it starts.
+pub(super) fn may_be_ahead(plan: LastingPlan, cwd: Option<&Path>, command: usize) -> Option<Ahead> {
     let cwd = cwd.map(Path::to_owned).or_else(|| std::env::current_dir().ok())?;
-    Some(Ahead { lasting, cwd, command })
+    Some(Ahead { lasting: Lasting::look(plan), cwd, command })
 }

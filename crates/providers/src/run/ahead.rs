@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, waitid, waitpid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -47,22 +47,30 @@ pub(crate) struct Ahead {
     pub(crate) command: usize,
 }
 
+/// The plan of a call, less what belongs to this call alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LastingPlan {
+    pub(crate) words: Vec<OsString>,
+    /// What the plan shows as it is when the walls are raised.
+    pub(crate) shown: Vec<PathBuf>,
+}
+
 /// What walls that stand must have been raised for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lasting {
-    /// The plan, less what belongs to one call.
-    words: Vec<OsString>,
-    /// The identities of what the plan shows as it was when the walls were raised.
+    plan: LastingPlan,
+    /// The identities of what it shows.
     shown: Vec<Option<[i64; 5]>>,
 }
 
 impl Lasting {
-    pub(crate) fn new<'a>(words: Vec<OsString>, shown: impl IntoIterator<Item = &'a Path>) -> Self {
-        let identity = |path: &Path| {
+    pub(crate) fn look(plan: LastingPlan) -> Self {
+        let identity = |path: &PathBuf| {
             let it = std::fs::symlink_metadata(path).ok()?;
             Some([it.dev().cast_signed(), it.ino().cast_signed(), it.mtime(), it.ctime(), it.ctime_nsec()])
         };
-        Self { words, shown: shown.into_iter().map(identity).collect() }
+        let shown = plan.shown.iter().map(identity).collect();
+        Self { plan, shown }
     }
 }
 
@@ -71,7 +79,8 @@ impl Lasting {
 pub(super) struct Waiting {
     lasting: Lasting,
     socket: OwnedFd,
-    status: OwnedFd,
+    /// What it reports, until somebody reads it.
+    status: Option<OwnedFd>,
     /// Becomes readable when something is mounted or unmounted (proc_pid_mounts(5)).
     mounts: File,
     child: Option<Child>,
@@ -85,14 +94,14 @@ impl Waiting {
         set_socket_timeout(&theirs, Timeout::Recv, Some(LIFE))?;
         let theirs = passable(&theirs)?;
         let (status, told) = super::status_channel()?;
-        let mut words = lasting.words.clone();
+        let mut words = lasting.plan.words.clone();
         launcher::push(&mut words, &["--status-fd", &told.as_raw_fd().to_string()]);
         launcher::push(&mut words, &["--await-fd", &theirs.as_raw_fd().to_string()]);
         let argv = launcher::prefix(program, words);
         let streams = [super::child::null()?, super::child::null()?, super::child::null()?];
         let root = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let child = live.make(&counted(&argv), root, &streams, &[told, theirs])?;
-        Ok(child.map(|child| Self { lasting, socket, status, mounts, child: Some(child) }))
+        Ok(child.map(|child| Self { lasting, socket, status: Some(status), mounts, child: Some(child) }))
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
@@ -148,8 +157,7 @@ impl Waiting {
         }
         let Some(child) = self.child.take() else { return Ok(None) };
         let [_, stdout, stderr] = ours;
-        let status = self.status.try_clone()?;
-        Ok(Some(Begun { child, stdout, stderr, status: Some(status) }))
+        Ok(Some(Begun { child, stdout, stderr, status: self.status.take() }))
     }
 
     /// Whether the process that we know has ended. The one inside, which we talk to, may live for another moment.
@@ -190,9 +198,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         self.kill();
-        if let Some(pid) = self.child.as_ref().and_then(Child::pid) {
-            let _ = waitpid(Some(pid), WaitOptions::empty());
-        }
+        self.child.iter_mut().for_each(Child::wait);
     }
 }
 

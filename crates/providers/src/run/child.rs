@@ -11,7 +11,7 @@ use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};
 
 #[derive(Debug)]
-pub(crate) enum Child {
+pub(super) enum Child {
     Executed(std::process::Child),
     Made {
         pid: Pid,

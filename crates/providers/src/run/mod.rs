@@ -26,7 +26,7 @@ mod sink;
 mod standing;
 mod terminals;
 
-pub(crate) use ahead::{Ahead, Lasting};
+pub(crate) use ahead::{Ahead, Lasting, LastingPlan};
 use child::Child;
 pub(crate) use resident::Resident;
 pub(crate) use sink::Hold;
@@ -112,8 +112,6 @@ pub(crate) struct Ended {
     pub(crate) stdout: Captured,
     pub(crate) stderr: Captured,
     pub(crate) stopped: Option<Stopped>,
-    /// A launcher that has said how its command ended, and has nothing left to do but to end itself.
-    pub(crate) leaving: Option<Child>,
 }
 
 /// Makes a descriptor ready to be passed on.
@@ -189,11 +187,10 @@ pub(crate) fn run(mut start: Start<'_>) -> io::Result<Ended> {
         next_blow: None,
         grace: start.grace,
     };
-    let mut ended = running.wait(start.deadline, start.cancel, &woken)?;
-    match (start.resident, ended.leaving.take()) {
-        (Some(resident), Some(child)) => resident.leave(child),
-        (None, Some(mut child)) => child.wait(),
-        _ => {}
+    let (ended, leaving) = running.wait(start.deadline, start.cancel, &woken)?;
+    // What was prepared ahead was so by the resident launcher.
+    if let (Some(resident), Some(child)) = (start.resident, leaving) {
+        resident.leave(child);
     }
     Ok(ended)
 }
@@ -228,7 +225,12 @@ struct Running {
 }
 
 impl Running {
-    fn wait(mut self, mut deadline: Option<Instant>, cancel: &Cancel, woken: &OwnedFd) -> io::Result<Ended> {
+    fn wait(
+        mut self,
+        mut deadline: Option<Instant>,
+        cancel: &Cancel,
+        woken: &OwnedFd,
+    ) -> io::Result<(Ended, Option<Child>)> {
         let mut exit: Option<(ExitStatus, Instant)> = None;
         let mut said_at_exit = 0;
         loop {
@@ -400,15 +402,17 @@ impl Running {
         !children.is_empty()
     }
 
-    fn finish(self, exit: ExitStatus) -> Ended {
-        Ended {
+    /// What is known of the end; and the launcher, if it has said how its command ended and has nothing left to do but to end
+    /// itself.
+    fn finish(self, exit: ExitStatus) -> (Ended, Option<Child>) {
+        let ended = Ended {
             exit,
             status: self.status.into_captured().bytes,
             stdout: self.stdout.into_captured(),
             stderr: self.stderr.into_captured(),
             stopped: self.stopped,
-            leaving: Some(self.child).filter(|_| self.told),
-        }
+        };
+        (ended, Some(self.child).filter(|_| self.told))
     }
 }
 

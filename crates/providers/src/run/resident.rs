@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Keeps the thread that a resident launcher and all that it makes have for their parent (prctl(2), PR_SET_PDEATHSIG).
 #[derive(Debug, Clone)]
-pub(crate) struct Hold(#[expect(dead_code, reason = "its end is what counts")] Arc<Sender<()>>);
+pub(super) struct Hold(#[expect(dead_code, reason = "its end is what counts")] Arc<Sender<()>>);
 
 /// A resident launcher, or none yet.
 #[derive(Debug)]
