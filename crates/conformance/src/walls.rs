@@ -5,6 +5,7 @@ use crate::fixture::Fixture;
 use crate::judge::{Finished, output_within};
 use crate::promise::Outcome;
 use crate::start::{Backend, Driver, Mode, needed_by, own_uid};
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,17 @@ impl Walls {
         words
     }
 
+    /// `pinfold run` in the workspace with further options.
+    #[must_use]
+    pub fn with_options(&self, backend: Backend, mode: Mode, options: &[&str], argv: &[&str]) -> Command {
+        let mut words = self.run_words(Some(backend), mode);
+        let dashes = words.pop().unwrap_or_default();
+        words.extend(options.iter().map(|word| (*word).to_owned()));
+        words.push(dashes);
+        words.extend(argv.iter().map(|word| (*word).to_owned()));
+        self.plain(&words)
+    }
+
     /// `pinfold run` in the workspace; without any walls for [`Backend::Unconfined`].
     #[must_use]
     pub fn confined(&self, backend: Backend, mode: Mode, argv: &[&str]) -> Command {
@@ -151,6 +163,16 @@ pub fn printed(finished: &Finished) -> Result<String, String> {
 pub fn outcome(finished: &Finished) -> Result<Outcome, String> {
     let stderr = written(&finished.stderr);
     Outcome::parse(stderr.lines().last().unwrap_or_default()).map_err(|e| format!("{}: {e}; {stderr}", finished.status))
+}
+
+/// The same outcome as it was written, with all that a release may not know.
+///
+/// # Errors
+///
+/// What stands there instead.
+pub fn written_outcome(finished: &Finished) -> Result<Value, String> {
+    let stderr = written(&finished.stderr);
+    serde_json::from_str(stderr.lines().last().unwrap_or_default()).map_err(|error| format!("{error}: {stderr}"))
 }
 
 /// A claim that must hold.

@@ -5,7 +5,7 @@
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::start::{Backend, Mode, uids};
-use pinfold_conformance::walls::{CONFINED, Walls, expect, expect_equal, text, written};
+use pinfold_conformance::walls::{CONFINED, Walls, expect, expect_equal, text, written, written_outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -73,10 +73,8 @@ impl Scene {
 
     fn run(&self, options: &[&str], script: &str) -> Result<Value, String> {
         let finished = Walls::finish(&mut self.command(&[options, &["--json"]].concat(), script))?;
-        let stderr = written(&finished.stderr);
-        let outcome: Value = serde_json::from_str(stderr.lines().last().unwrap_or_default())
-            .map_err(|error| format!("{error}: {stderr}"))?;
-        expect(outcome["ending"]["code"] == 0, &stderr)?;
+        let outcome = written_outcome(&finished)?;
+        expect(outcome["ending"]["code"] == 0, written(&finished.stderr))?;
         Ok(outcome)
     }
 

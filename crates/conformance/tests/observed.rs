@@ -6,7 +6,7 @@
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::snapshot::Snapshot;
 use pinfold_conformance::start::{Backend, Mode, uids};
-use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
+use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written, written_outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,18 +97,11 @@ impl Scene {
     }
 
     fn finish(&self, options: &[&str], argv: &[&str]) -> Result<pinfold_conformance::judge::Finished, String> {
-        let mut words = self.walls.run_words(Some(self.backend), self.mode);
-        let dashes = words.pop().unwrap_or_default();
-        words.extend(options.iter().map(|word| (*word).to_owned()));
-        words.push(dashes);
-        words.extend(argv.iter().map(|word| (*word).to_owned()));
-        Walls::finish(&mut self.walls.plain(&words))
+        Walls::finish(&mut self.walls.with_options(self.backend, self.mode, options, argv))
     }
 
     fn outcome(&self, options: &[&str], argv: &[&str]) -> Result<Value, String> {
-        let finished = self.finish(&[options, &["--json"]].concat(), argv)?;
-        let stderr = written(&finished.stderr);
-        serde_json::from_str(stderr.lines().last().unwrap_or_default()).map_err(|error| format!("{error}: {stderr}"))
+        written_outcome(&self.finish(&[options, &["--json"]].concat(), argv)?)
     }
 
     /// Runs a script that is observed: its exit status and what was refused.

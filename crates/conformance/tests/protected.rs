@@ -11,7 +11,7 @@ mod broker_attacks;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::start::{Backend, Mode, find_binary, uids};
-use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
+use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written, written_outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -126,12 +126,7 @@ impl Scene {
     }
 
     fn command(&self, options: &[&str], argv: &[&str]) -> Command {
-        let mut words = self.walls.run_words(Some(self.backend), Mode::WorkspaceWrite);
-        let dashes = words.pop().unwrap_or_default();
-        words.extend(options.iter().map(|word| (*word).to_owned()));
-        words.extend([dashes]);
-        words.extend(argv.iter().map(|word| (*word).to_owned()));
-        self.walls.plain(&words)
+        self.walls.with_options(self.backend, Mode::WorkspaceWrite, options, argv)
     }
 
     /// Runs a command with protected names: what it printed, and its outcome.
@@ -141,10 +136,8 @@ impl Scene {
 
     fn with(&self, options: &[&str], argv: &[&str]) -> Result<(String, Value), String> {
         let finished = Walls::finish(&mut self.command(&[options, &["--json"]].concat(), argv))?;
-        let stderr = written(&finished.stderr);
-        let outcome = serde_json::from_str(stderr.lines().last().unwrap_or_default());
-        let outcome = outcome.map_err(|error| format!("{error}: {stderr}"))?;
-        Ok((format!("{}{}", written(&finished.stdout), stderr), outcome))
+        let said = format!("{}{}", written(&finished.stdout), written(&finished.stderr));
+        Ok((said, written_outcome(&finished)?))
     }
 
     fn guarded(&self) -> Guarded {

@@ -7,7 +7,7 @@
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use pinfold_conformance::start::{Backend, Mode, uids};
-use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written};
+use pinfold_conformance::walls::{Walls, expect, expect_equal, text, written, written_outcome};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -87,12 +87,8 @@ impl Scene {
     }
 
     fn command(&self, options: &[&str], argv: &[&str]) -> Command {
-        let mut words = self.walls.run_words(Some(self.backend), Mode::WorkspaceWrite);
-        let dashes = words.pop().unwrap_or_default();
-        words.extend(["--protect", "default"].iter().chain(options).map(|word| (*word).to_owned()));
-        words.push(dashes);
-        words.extend(argv.iter().map(|word| (*word).to_owned()));
-        let mut command = self.walls.plain(&words);
+        let options = [&["--protect", "default"], options].concat();
+        let mut command = self.walls.with_options(self.backend, Mode::WorkspaceWrite, &options, argv);
         command.env("TERM", "xterm");
         command
     }
@@ -100,10 +96,7 @@ impl Scene {
     /// Runs a command inside: what it printed, and its outcome.
     fn inside(&self, options: &[&str], argv: &[&str]) -> Result<(String, Value), String> {
         let finished = Walls::finish(&mut self.command(&[options, &["--json"]].concat(), argv))?;
-        let stderr = written(&finished.stderr);
-        let outcome = serde_json::from_str(stderr.lines().last().unwrap_or_default());
-        let outcome = outcome.map_err(|error| format!("{error}: {stderr}"))?;
-        Ok((written(&finished.stdout), outcome))
+        Ok((written(&finished.stdout), written_outcome(&finished)?))
     }
 
     /// The same with a script of Python.
